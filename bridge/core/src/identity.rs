@@ -1,0 +1,198 @@
+//! Identifiers that cannot be confused with one another.
+
+use core::fmt;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// The fencing counter of a log's owner. It only grows; a row written under a lower one than the newest anchor's comes from an owner that was replaced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Epoch(pub u64);
+
+impl Epoch {
+    /// The next higher epoch.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+}
+
+impl fmt::Display for Epoch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A row's place in a log. Slot 0 belongs to the head row; anchors and segments start at 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Slot(pub u64);
+
+impl Slot {
+    /// The slot of the head row, below every anchor and segment.
+    pub const HEAD: Self = Self(0);
+
+    /// The slot after this one.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+
+    /// The sort key under which stores keep the slot: 20 decimal digits, so that text order is slot order.
+    #[must_use]
+    pub fn sort_key(self) -> String {
+        format!("{:020}", self.0)
+    }
+
+    /// Reads a sort key back; `None` where it is not one.
+    #[must_use]
+    pub fn from_sort_key(text: &str) -> Option<Self> {
+        if text.len() != 20 || !text.bytes().all(|byte| byte.is_ascii_digit()) {
+            return None;
+        }
+        text.parse().ok().map(Self)
+    }
+}
+
+impl fmt::Display for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Where an entry stands in its log: the slot of its segment and its index there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Position {
+    /// The segment's slot.
+    pub slot: Slot,
+    /// The entry's index in the segment, from 0.
+    pub index: u32,
+}
+
+/// A 128-bit identifier, shown as 32 hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Id128(pub u128);
+
+/// The identity of one admitted message: given once, kept in the log, repeated with every send. It is the message id that consumers see.
+pub type EntryId = Id128;
+
+impl fmt::Display for Id128 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl fmt::Debug for Id128 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl core::str::FromStr for Id128 {
+    type Err = IdentityError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text.len() != 32 {
+            return Err(IdentityError::NotAnId);
+        }
+        u128::from_str_radix(text, 16).map(Self).map_err(|_| IdentityError::NotAnId)
+    }
+}
+
+impl Serialize for Id128 {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if serializer.is_human_readable() { serializer.collect_str(self) } else { self.0.to_be_bytes().serialize(serializer) }
+    }
+}
+
+impl<'de> Deserialize<'de> for Id128 {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        if deserializer.is_human_readable() {
+            let text = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
+            text.parse().map_err(serde::de::Error::custom)
+        } else {
+            <[u8; 16]>::deserialize(deserializer).map(|bytes| Self(u128::from_be_bytes(bytes)))
+        }
+    }
+}
+
+/// Yields identifiers from one random base and a counter: unique within a process by counting, between processes by the base's 128 random bits.
+#[derive(Clone, Debug)]
+pub struct IdSequence {
+    next: u128,
+}
+
+impl IdSequence {
+    /// Starts at `base`, which the caller draws from the operating system's random source.
+    #[must_use]
+    pub const fn new(base: u128) -> Self {
+        Self { next: base }
+    }
+
+    /// The next identifier.
+    pub const fn take(&mut self) -> Id128 {
+        let id = Id128(self.next);
+        self.next = self.next.wrapping_add(1);
+        id
+    }
+}
+
+/// The name of one outbox log, and its partition key in every store: `LOG#<bridge>#<partition>#<lane>`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LogName(String);
+
+impl LogName {
+    /// Names the log of `lane` of `partition` (a session id) in bridge `bridge`.
+    ///
+    /// # Errors
+    /// Where a part is empty, or holds `#`, which separates the parts.
+    pub fn new(bridge: &str, partition: &str, lane: u32) -> Result<Self, IdentityError> {
+        for part in [bridge, partition] {
+            if part.is_empty() || part.contains('#') {
+                return Err(IdentityError::LogNamePart { part: part.to_owned() });
+            }
+        }
+        Ok(Self(format!("LOG#{bridge}#{partition}#{lane}")))
+    }
+
+    /// Reads a partition key back; `None` where it does not name a log.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.split('#');
+        let (tag, bridge, partition, lane) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+        let lane = lane.parse().ok()?;
+        (tag == "LOG" && parts.next().is_none()).then(|| Self::new(bridge, partition, lane).ok())?
+    }
+
+    /// The name as stores keep it.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The bridge that the log belongs to.
+    #[must_use]
+    pub fn bridge(&self) -> &str {
+        self.0.split('#').nth(1).unwrap_or_default()
+    }
+}
+
+impl fmt::Display for LogName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A text that is not the identifier it was taken for.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum IdentityError {
+    /// Not 32 hexadecimal digits.
+    #[error("not an identifier: 32 hexadecimal digits are expected")]
+    NotAnId,
+    /// A part of a log's name that could not be told apart again.
+    #[error("`{part}` cannot name a log: it must not be empty nor contain `#`")]
+    LogNamePart {
+        /// The refused part.
+        part: String,
+    },
+}

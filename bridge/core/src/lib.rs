@@ -1,0 +1,13 @@
+//! The decisions of the Causeway bridge.
+//!
+//! Everything here is a function of state and event to state and actions. Nothing in this crate waits, reads a clock, draws a random
+//! number, opens a socket or names a cloud service: time and randomness come in as arguments, effects go out as values.
+
+pub mod config;
+pub mod dead_letter;
+pub mod identity;
+pub mod message;
+pub mod outcome;
+pub mod rows;
+pub mod timing;
+pub mod units;

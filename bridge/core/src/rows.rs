@@ -1,0 +1,180 @@
+//! The rows of an outbox log, as every store keeps them.
+//!
+//! A log is a sequence of slots. Slot 0 is the head row; every other slot holds an anchor (an owner's flag) or a segment (a group of entries
+//! that were made durable by one write). A store only needs put-if-absent, consistent reads in slot order, and deletes.
+
+use crate::identity::{Epoch, Id128, Position, Slot};
+use crate::message::Entry;
+use crate::units::UnixMillis;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use std::io::Read;
+use thiserror::Error;
+
+/// A row above slot 0.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Row {
+    /// A new owner's flag.
+    Anchor(Anchor),
+    /// A group of entries.
+    Segment(Segment),
+}
+
+/// What a new owner puts at the first free slot before it does anything else.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Anchor {
+    /// The owner's epoch.
+    pub epoch: Epoch,
+    /// Random; by it the owner recognises its own write.
+    pub anchor_id: Id128,
+    /// The owner's name, for people.
+    pub owner: String,
+    /// When it was opened, by the owner's wall clock.
+    pub opened_at: UnixMillis,
+    /// Every slot up to this one was settled when the row was written.
+    pub drained: Slot,
+}
+
+/// Entries made durable by one write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// The owner's epoch.
+    pub epoch: Epoch,
+    /// Random; by it the owner recognises its own write.
+    pub segment_id: Id128,
+    /// How many entries `body` holds.
+    pub count: u32,
+    /// How `body` is packed: [`CODEC_POSTCARD_ZSTD`].
+    pub codec: u8,
+    /// The packed entries.
+    pub body: Bytes,
+    /// When it was written, by the owner's wall clock.
+    pub created_at: UnixMillis,
+    /// The earliest expiry among its entries.
+    pub earliest_expiry: Option<UnixMillis>,
+    /// Every slot up to this one was settled when the row was written.
+    pub drained: Slot,
+}
+
+/// A row without its entries: what decides whose it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowMeta {
+    /// The row's slot.
+    pub slot: Slot,
+    /// The epoch of the owner that wrote it.
+    pub epoch: Epoch,
+    /// Its anchor or segment id.
+    pub id: Id128,
+    /// The head as its writer knew it.
+    pub drained: Slot,
+}
+
+impl Row {
+    /// The epoch of the owner that wrote the row.
+    #[must_use]
+    pub const fn epoch(&self) -> Epoch {
+        match self {
+            Self::Anchor(anchor) => anchor.epoch,
+            Self::Segment(segment) => segment.epoch,
+        }
+    }
+
+    /// The random id by which its owner recognises the row.
+    #[must_use]
+    pub const fn id(&self) -> Id128 {
+        match self {
+            Self::Anchor(anchor) => anchor.anchor_id,
+            Self::Segment(segment) => segment.segment_id,
+        }
+    }
+
+    /// The head as its writer knew it.
+    #[must_use]
+    pub const fn drained(&self) -> Slot {
+        match self {
+            Self::Anchor(anchor) => anchor.drained,
+            Self::Segment(segment) => segment.drained,
+        }
+    }
+
+    /// The row at `slot`, without its entries.
+    #[must_use]
+    pub const fn meta(&self, slot: Slot) -> RowMeta {
+        RowMeta { slot, epoch: self.epoch(), id: self.id(), drained: self.drained() }
+    }
+}
+
+/// The head row, slot 0: written when the lane goes idle, at a clean stop, and when settled work piles up behind a stuck entry.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Head {
+    /// The epoch of the owner that wrote it.
+    pub epoch: Epoch,
+    /// Every slot up to this one is settled; rows there are garbage.
+    pub drained: Slot,
+    /// Entries above `drained` that are settled already: ascending, disjoint.
+    pub settled_ahead: Vec<SettledRange>,
+    /// How often the entries at these positions were tried by owners before: ascending by position.
+    pub attempts: Vec<(Position, u32)>,
+}
+
+/// Settled entries of one slot: from index `from` up to and including index `to`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SettledRange {
+    /// The slot.
+    pub slot: Slot,
+    /// The first settled index.
+    pub from: u32,
+    /// The last settled index.
+    pub to: u32,
+}
+
+/// Packed by [`pack`]: entries in postcard, then zstd.
+pub const CODEC_POSTCARD_ZSTD: u8 = 1;
+
+/// zstd level: higher ones gain a few per cent on such small bodies and cost several times the CPU.
+const ZSTD_LEVEL: i32 = 3;
+
+/// A body larger than this after unpacking was not written by this program (segments are closed far below it).
+const MAX_UNPACKED_BYTES: u64 = 64 * 1024 * 1024;
+
+/// Packs entries into a segment's body.
+///
+/// # Errors
+/// [`PackError`] where the encoder fails, which no entry of this program makes happen.
+pub fn pack(entries: &[std::sync::Arc<Entry>]) -> Result<Bytes, PackError> {
+    let plain = postcard::to_allocvec(entries).map_err(|_| PackError::Encode)?;
+    zstd::bulk::compress(&plain, ZSTD_LEVEL).map(Bytes::from).map_err(|_| PackError::Encode)
+}
+
+/// Unpacks a segment's body.
+///
+/// # Errors
+/// [`PackError`] where the codec is unknown (written by a newer release), or the body is damaged or does not hold `count` entries.
+pub fn unpack(segment: &Segment) -> Result<Vec<Entry>, PackError> {
+    if segment.codec != CODEC_POSTCARD_ZSTD {
+        return Err(PackError::UnknownCodec { codec: segment.codec });
+    }
+    let mut plain = Vec::with_capacity(segment.body.len().saturating_mul(4));
+    zstd::stream::read::Decoder::with_buffer(&segment.body[..])
+        .and_then(|decoder| decoder.take(MAX_UNPACKED_BYTES).read_to_end(&mut plain))
+        .map_err(|_| PackError::Damaged)?;
+    let entries: Vec<Entry> = postcard::from_bytes(&plain).map_err(|_| PackError::Damaged)?;
+    if entries.len() != segment.count as usize { Err(PackError::Damaged) } else { Ok(entries) }
+}
+
+/// A body that cannot be packed or read.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum PackError {
+    /// The encoder refused.
+    #[error("the entries could not be packed")]
+    Encode,
+    /// A newer release wrote this log.
+    #[error("codec {codec} is unknown: a newer release wrote this log; run that release, or drain the log with it before going back")]
+    UnknownCodec {
+        /// The codec found.
+        codec: u8,
+    },
+    /// Not what was written.
+    #[error("the segment's body is damaged")]
+    Damaged,
+}

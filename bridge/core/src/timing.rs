@@ -1,0 +1,1 @@
+//! Lease cadence and failover budgets.

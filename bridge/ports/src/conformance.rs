@@ -1,0 +1,1 @@
+//! Contract suites: every implementation of a port runs the same one.

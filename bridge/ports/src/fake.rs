@@ -1,0 +1,1 @@
+//! Scriptable doubles of the ports.

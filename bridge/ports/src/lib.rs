@@ -1,0 +1,312 @@
+//! The traits through which the bridge reaches the outside.
+//!
+//! Adapters implement them, the worker and the tests call them, and nobody else knows what stands behind. Every effect answers with an
+//! [`Outcome`], because a request whose answer got lost may still take effect. No implementation retries on its own: whether a second
+//! attempt is right is the core's decision, which can recognise its own writes.
+
+#[cfg(feature = "conformance")]
+pub mod conformance;
+#[cfg(feature = "fake")]
+pub mod fake;
+
+use async_trait::async_trait;
+use causeway_core::dead_letter::{DeadLetter, DeadLetterState};
+use causeway_core::identity::{EntryId, Epoch, LogName, Slot};
+use causeway_core::message::{Entry, Message};
+use causeway_core::outcome::{Fault, Outcome};
+use causeway_core::rows::{Head, Row, RowMeta};
+use causeway_core::units::{Instant, UnixMillis};
+use core::time::Duration;
+use std::sync::Arc;
+
+/// One connection of a source, counted from 1 within the process. An acknowledgement never crosses to another connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnectionEpoch(pub u64);
+
+/// One delivery: the `ordinal`-th of its connection, counted from 1. Acknowledging it acknowledges every earlier one of that connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DeliveryId {
+    /// The connection that it came by.
+    pub connection: ConnectionEpoch,
+    /// Its place in the order of arrival.
+    pub ordinal: u64,
+}
+
+/// A message that the source hands over and still holds: it comes again unless it is acknowledged.
+#[derive(Clone, Debug)]
+pub struct Delivery {
+    /// Which delivery it is.
+    pub id: DeliveryId,
+    /// The receiver that subscribed to it.
+    pub receiver: Arc<str>,
+    /// The message.
+    pub message: Message,
+}
+
+/// What a source reports.
+#[derive(Clone, Debug)]
+pub enum SourceEvent {
+    /// A connection stands; nothing is subscribed yet.
+    Connected {
+        /// The new connection.
+        connection: ConnectionEpoch,
+        /// Whether the other side kept the session: `false` on any but the first connection may mean lost messages.
+        session_present: bool,
+    },
+    /// Every wanted filter has its answer.
+    Subscribed {
+        /// The connection.
+        connection: ConnectionEpoch,
+        /// Filters that were granted.
+        granted: usize,
+        /// Filters that were refused, each with the reason.
+        refused: Vec<(String, Fault)>,
+    },
+    /// A message.
+    Delivery(Delivery),
+    /// The connection is gone; the source tries again on its own, after a pause, until it is closed.
+    Disconnected {
+        /// The connection that ended, or the last one if the attempt failed before there was one.
+        connection: ConnectionEpoch,
+        /// Why.
+        fault: Fault,
+        /// How long it waits before the next attempt.
+        retry_in: Duration,
+    },
+    /// The source ended and will deliver nothing more.
+    Closed,
+}
+
+/// Where messages come from.
+#[async_trait]
+pub trait Source: Send {
+    /// The next event. Cancel-safe: dropping the future loses nothing.
+    async fn next(&mut self) -> SourceEvent;
+
+    /// Acknowledges every delivery of that connection up to and including `up_to`. Ignored where that connection is gone: its messages come again.
+    fn acknowledge(&mut self, up_to: DeliveryId);
+
+    /// Stops reading: what is not handed over yet stays with the other side. `false` starts again. Keep-alive goes on.
+    fn pause(&mut self, paused: bool);
+
+    /// Disconnects and keeps the other side's session. Acknowledgements given before are flushed first, within `deadline`.
+    async fn close(&mut self, deadline: Duration);
+
+    /// Counters since the start.
+    fn counters(&self) -> SourceCounters;
+}
+
+/// What a source counted since its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SourceCounters {
+    /// Messages handed over.
+    pub received: u64,
+    /// Acknowledgements written.
+    pub acknowledged: u64,
+    /// Deliveries handed over and not acknowledged, now.
+    pub unacknowledged: u64,
+    /// The largest value that `unacknowledged` had on any connection.
+    pub unacknowledged_peak: u64,
+    /// Connections made after the first.
+    pub reconnects: u64,
+    /// Attempts that did not lead to a connection.
+    pub connect_failures: u64,
+    /// Connections that found the other side's session gone although there had been one.
+    pub sessions_lost: u64,
+    /// Packets that were malformed or too large.
+    pub poison_packets: u64,
+    /// Deliveries beyond the receive window that was announced.
+    pub window_overruns: u64,
+    /// Messages of quality of service 0 that were dropped because the buffer was full.
+    pub dropped_qos0: u64,
+}
+
+/// How a put-if-absent ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Put {
+    /// The row stands at its slot: written now, or by an earlier attempt of the same row.
+    Stored,
+    /// Another row stands there.
+    Occupied(RowMeta),
+}
+
+/// Rows in slot order, and where to go on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Page {
+    /// The rows, ascending.
+    pub rows: Vec<(Slot, Row)>,
+    /// Read on after this slot; `None` where the page reached `up_to`.
+    pub next_after: Option<Slot>,
+}
+
+/// What the registry tells of a log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogRecord {
+    /// The log.
+    pub log: LogName,
+    /// The epoch of the owner that wrote the record.
+    pub epoch: Epoch,
+    /// How many lanes the partition has.
+    pub lanes: u32,
+    /// Open or retired.
+    pub state: LogState,
+}
+
+/// Whether a log is in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogState {
+    /// It may hold entries.
+    Open,
+    /// It was drained for good; housekeeping removes it.
+    Retired,
+}
+
+/// Where logs are kept. Reads see every write that was answered before they began.
+#[async_trait]
+pub trait Outbox: Send + Sync {
+    /// The row with the highest slot above 0.
+    async fn read_tail(&self, log: &LogName) -> Result<Option<RowMeta>, Fault>;
+
+    /// The head row.
+    async fn read_head(&self, log: &LogName) -> Result<Option<Head>, Fault>;
+
+    /// Puts `row` at `slot` if the slot is empty or holds this very row (same id).
+    async fn put(&self, log: &LogName, slot: Slot, row: &Row) -> Outcome<Put>;
+
+    /// Writes the head row if its epoch is not below, and its `drained` not behind, those of the row that stands; answers whether it was written.
+    async fn put_head(&self, log: &LogName, head: &Head) -> Outcome<bool>;
+
+    /// The rows after `after` up to and including `up_to`, as many as fit a page (about 1 MiB).
+    async fn read_page(&self, log: &LogName, after: Slot, up_to: Slot) -> Result<Page, Fault>;
+
+    /// Deletes the rows at `slots`, those that are absent included. Slot 0 is never among them.
+    async fn delete(&self, log: &LogName, slots: &[Slot]) -> Outcome<()>;
+
+    /// Puts the log's registry record, unless one of a higher epoch stands.
+    async fn register(&self, record: &LogRecord) -> Outcome<bool>;
+
+    /// Every registered log of every bridge in this store.
+    async fn list_logs(&self) -> Result<Vec<LogRecord>, Fault>;
+
+    /// Whether the store can be reached and has the right shape; the fault says what to do.
+    async fn probe(&self) -> Result<(), Fault>;
+
+    /// Creates what is missing: tables or files. Answers what it created.
+    async fn create(&self) -> Result<Vec<String>, Fault>;
+
+    /// What the calls so far cost.
+    fn usage(&self) -> StoreUsage;
+}
+
+/// What a store's calls cost since the start. Units are `None` where the store does not count them.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct StoreUsage {
+    /// Calls that wrote.
+    pub write_calls: u64,
+    /// Calls that read rows of a log (tail, head, pages).
+    pub read_calls: u64,
+    /// Write units consumed.
+    pub write_units: Option<f64>,
+    /// Read units consumed.
+    pub read_units: Option<f64>,
+}
+
+/// A batch's limits at a destination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SinkLimits {
+    /// Entries in one batch.
+    pub batch_entries: usize,
+    /// Bytes in one batch, counted by [`Sink::size_of`].
+    pub batch_bytes: usize,
+    /// Bytes of one entry, counted by [`Sink::size_of`].
+    pub entry_bytes: usize,
+}
+
+/// Where messages go.
+#[async_trait]
+pub trait Sink: Send + Sync {
+    /// The limits that batches must keep.
+    fn limits(&self) -> SinkLimits;
+
+    /// What `entry` takes of the byte limits, body and attributes as they would be sent.
+    fn size_of(&self, entry: &Entry) -> usize;
+
+    /// Sends a batch within the limits; answers for each entry, in order. Ends within `timeout`.
+    async fn send(&self, batch: &[Arc<Entry>], timeout: Duration) -> Vec<Outcome<()>>;
+
+    /// Whether the destination can be reached and may be sent to; the fault says what to do.
+    async fn probe(&self) -> Result<(), Fault>;
+
+    /// Requests made since the start.
+    fn requests(&self) -> u64;
+}
+
+/// Which dead letters are meant. All given conditions must hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeadLetterFilter {
+    /// Of this route.
+    pub route: Option<String>,
+    /// Of this category.
+    pub category: Option<String>,
+    /// With this error code.
+    pub error_code: Option<String>,
+    /// Failed at or after.
+    pub since: Option<UnixMillis>,
+    /// Failed before.
+    pub before: Option<UnixMillis>,
+    /// In this state.
+    pub state: Option<DeadLetterState>,
+}
+
+impl DeadLetterFilter {
+    /// Whether `letter` is meant.
+    #[must_use]
+    pub fn matches(&self, letter: &DeadLetter) -> bool {
+        self.route.as_ref().is_none_or(|route| *route == letter.route)
+            && self.category.as_ref().is_none_or(|category| category == letter.category.as_str())
+            && self.error_code.as_ref().is_none_or(|code| *code == letter.error_code)
+            && self.since.is_none_or(|since| letter.failed_at >= since)
+            && self.before.is_none_or(|before| letter.failed_at < before)
+            && self.state.is_none_or(|state| letter.state == state)
+    }
+}
+
+/// Dead letters, oldest first, and where to go on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeadLetterPage {
+    /// The letters.
+    pub letters: Vec<DeadLetter>,
+    /// Give it back to read on; `None` at the end. Opaque.
+    pub continuation: Option<String>,
+}
+
+/// Where dead letters are kept.
+#[async_trait]
+pub trait DeadLetters: Send + Sync {
+    /// Keeps the letter. The same id again changes nothing and is `Done`.
+    async fn park(&self, letter: &DeadLetter) -> Outcome<()>;
+
+    /// One letter.
+    async fn get(&self, id: EntryId) -> Result<Option<DeadLetter>, Fault>;
+
+    /// At most `limit` letters that `filter` means, oldest first.
+    async fn list(&self, filter: &DeadLetterFilter, limit: usize, continuation: Option<&str>) -> Result<DeadLetterPage, Fault>;
+
+    /// Deletes one letter; answers whether there was one.
+    async fn delete(&self, id: EntryId) -> Outcome<bool>;
+
+    /// Whether the store can be reached and has the right shape; the fault says what to do.
+    async fn probe(&self) -> Result<(), Fault>;
+
+    /// Creates what is missing: tables or files. Answers what it created.
+    async fn create(&self) -> Result<Vec<String>, Fault>;
+}
+
+/// The clocks of this host.
+pub trait Clock: Send + Sync {
+    /// The boot clock, which runs while the machine is suspended.
+    fn now(&self) -> Instant;
+
+    /// The wall clock.
+    fn wall(&self) -> UnixMillis;
+}
