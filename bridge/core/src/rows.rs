@@ -117,15 +117,13 @@ pub struct Head {
     pub attempts: Vec<(Position, u32)>,
 }
 
-/// Settled entries of one slot: from index `from` up to and including index `to`.
+/// Settled entries: every position from `from` up to and including `to`, across slots. Which positions exist between them does not matter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SettledRange {
-    /// The slot.
-    pub slot: Slot,
-    /// The first settled index.
-    pub from: u32,
-    /// The last settled index.
-    pub to: u32,
+    /// The first settled position.
+    pub from: Position,
+    /// The last settled position.
+    pub to: Position,
 }
 
 /// Packed by [`pack`]: entries in postcard, then zstd.

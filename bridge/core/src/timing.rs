@@ -1,1 +1,0 @@
-//! Lease cadence and failover budgets.
