@@ -69,6 +69,19 @@ pub struct Position {
     pub index: u32,
 }
 
+/// One connection of a source, counted from 1 within the process. An acknowledgement never crosses to another connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnectionEpoch(pub u64);
+
+/// One delivery: the `ordinal`-th of its connection, counted from 1. Acknowledging it acknowledges every earlier one of that connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DeliveryId {
+    /// The connection that it came by.
+    pub connection: ConnectionEpoch,
+    /// Its place in the order of arrival.
+    pub ordinal: u64,
+}
+
 /// A 128-bit identifier, shown as 32 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Id128(pub u128);

@@ -11,6 +11,7 @@ pub mod fake;
 
 use async_trait::async_trait;
 use causeway_core::dead_letter::{DeadLetter, DeadLetterState};
+pub use causeway_core::identity::{ConnectionEpoch, DeliveryId};
 use causeway_core::identity::{EntryId, Epoch, LogName, Slot};
 use causeway_core::message::{Entry, Message};
 use causeway_core::outcome::{Fault, Outcome};
@@ -18,19 +19,6 @@ use causeway_core::rows::{Head, Row, RowMeta};
 use causeway_core::units::{Instant, UnixMillis};
 use core::time::Duration;
 use std::sync::Arc;
-
-/// One connection of a source, counted from 1 within the process. An acknowledgement never crosses to another connection.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ConnectionEpoch(pub u64);
-
-/// One delivery: the `ordinal`-th of its connection, counted from 1. Acknowledging it acknowledges every earlier one of that connection.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct DeliveryId {
-    /// The connection that it came by.
-    pub connection: ConnectionEpoch,
-    /// Its place in the order of arrival.
-    pub ordinal: u64,
-}
 
 /// A message that the source hands over and still holds: it comes again unless it is acknowledged.
 #[derive(Clone, Debug)]
