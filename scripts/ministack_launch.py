@@ -1,0 +1,135 @@
+"""Starts MiniStack with what the local stack needs on top of it.
+
+The additions reach into private names of one release, so that release is asserted. Each one stands beside what it repairs:
+
+* CloudFormation refuses four resource types that our stacks use. They become records without a life of their own.
+* CloudFormation drops time-to-live and point-in-time recovery of tables, and the VPC's `CidrBlock` attribute.
+* With AUTH=true, batch calls of SQS are authorised under names that AWS does not have.
+* With AUTH=true, policies that demand TLS shut out a client on plain HTTP, which is all there is on loopback.
+"""
+
+import importlib.metadata
+import secrets
+import sys
+
+PINNED = "1.5.33"
+
+
+def main() -> None:
+    """Checks the version, applies the additions and serves until killed."""
+    found = importlib.metadata.version("ministack")
+    if found != PINNED:
+        sys.exit(f"ministack {found} is installed, but this launcher is written for {PINNED}: run scripts/setup")
+    add_resource_types()
+    add_vpc_cidr()
+    add_table_settings()
+    authorise_batches_like_aws()
+    treat_loopback_as_tls()
+
+    from ministack.app import main as serve
+
+    serve()
+
+
+def _handlers():
+    from ministack.services.cloudformation import provisioners
+
+    return provisioners._RESOURCE_HANDLERS
+
+
+def _record(prefix: str, attributes):
+    """A resource type that only remembers that it was created."""
+
+    def create(logical_id, properties, stack_name):
+        identity = prefix + secrets.token_hex(9)[:17]
+        return identity, attributes(identity)
+
+    def update(identity, old, new, stack_name):
+        return identity, attributes(identity)
+
+    def delete(identity, properties):
+        return None
+
+    return {"create": create, "update": update, "delete": delete}
+
+
+def add_resource_types() -> None:
+    """Elastic IPs, NAT gateways and autoscaling, as records."""
+    handlers = _handlers()
+    handlers.setdefault("AWS::EC2::EIP", _record("eipalloc-", lambda i: {"AllocationId": i, "PublicIp": "203.0.113.10"}))
+    handlers.setdefault("AWS::EC2::NatGateway", _record("nat-", lambda i: {"NatGatewayId": i}))
+    handlers.setdefault("AWS::ApplicationAutoScaling::ScalableTarget", _record("service/scalable-", lambda i: {"ScalableTargetId": i}))
+    policy = "arn:aws:autoscaling:us-east-1:000000000000:scalingPolicy:"
+    handlers.setdefault("AWS::ApplicationAutoScaling::ScalingPolicy", _record(policy, lambda i: {"Arn": i}))
+
+
+def add_vpc_cidr() -> None:
+    """`Fn::GetAtt Vpc.CidrBlock`, which interface endpoints ask for."""
+    vpc = _handlers()["AWS::EC2::VPC"]
+    create, update = vpc["create"], vpc["update"]
+
+    def with_cidr(answer, properties):
+        identity, attributes = answer
+        attributes = dict(attributes or {})
+        attributes.setdefault("CidrBlock", properties.get("CidrBlock"))
+        return identity, attributes
+
+    vpc["create"] = lambda logical, props, stack: with_cidr(create(logical, props, stack), props)
+    vpc["update"] = lambda identity, old, new, stack, logical_id=None: with_cidr(
+        update(identity, old, new, stack, logical_id=logical_id), new
+    )
+
+
+def add_table_settings() -> None:
+    """Time to live and point-in-time recovery of tables that CloudFormation creates."""
+    from ministack.services import dynamodb
+
+    table = _handlers()["AWS::DynamoDB::Table"]
+    create, update = table["create"], table.get("update")
+
+    def with_settings(answer, properties):
+        name = answer[0]
+        ttl = properties.get("TimeToLiveSpecification")
+        if ttl:
+            enabled = str(ttl.get("Enabled", True)).lower() == "true"
+            dynamodb._update_ttl({"TableName": name, "TimeToLiveSpecification": {**ttl, "Enabled": enabled}})
+        recovery = properties.get("PointInTimeRecoverySpecification")
+        if recovery:
+            dynamodb._update_continuous_backups({"TableName": name, "PointInTimeRecoverySpecification": recovery})
+        return answer
+
+    table["create"] = lambda logical, props, stack: with_settings(create(logical, props, stack), props)
+    if update:
+        table["update"] = lambda identity, old, new, stack, **rest: with_settings(update(identity, old, new, stack, **rest), new)
+
+
+def authorise_batches_like_aws() -> None:
+    """`sqs:SendMessage` covers SendMessageBatch, and so on."""
+    from ministack.core import iam_actions
+
+    original = iam_actions._action_from_target
+    batches = ("SendMessageBatch", "DeleteMessageBatch", "ChangeMessageVisibilityBatch")
+
+    def action(headers):
+        name = original(headers)
+        if name in batches and headers.get("x-amz-target", "").startswith("AmazonSQS"):
+            return name.removesuffix("Batch")
+        return name
+
+    iam_actions._action_from_target = action
+
+
+def treat_loopback_as_tls() -> None:
+    """`aws:SecureTransport` is true: the server listens on loopback only."""
+    from ministack.core import iam_evaluator
+
+    original = iam_evaluator._resolve_condition_key
+
+    def resolve(key, context):
+        return "true" if key.lower() == "aws:securetransport" else original(key, context)
+
+    iam_evaluator._resolve_condition_key = resolve
+
+
+if __name__ == "__main__":
+    main()
