@@ -1,1 +1,85 @@
-//! Contract suites: every implementation of a port runs the same one.
+//! Contract suites: every implementation of a port runs the same cases.
+//!
+//! A suite is a list of named cases and a macro that turns each into one `#[tokio::test]`, so that a failure names the broken promise:
+//!
+//! ```ignore
+//! async fn fresh() -> (Arc<dyn Outbox>, TempDir) { … }
+//! causeway_ports::outbox_conformance!(fresh);
+//! ```
+//!
+//! The function makes an **empty, created** store for every case and answers it with whatever must live as long (a folder, a child process;
+//! `()` where there is nothing). The calling crate needs `tokio` with `macros` and `rt-multi-thread`. Cases never look at a clock.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a suite of tests reports by panicking"
+)]
+
+pub mod dead_letters;
+pub mod outbox;
+
+use causeway_core::outcome::Outcome;
+use core::fmt::Debug;
+
+/// The value of an effect that must have taken place.
+#[track_caller]
+fn done<T: Debug>(outcome: Outcome<T>, what: &str) -> T {
+    match outcome {
+        Outcome::Done(value) => value,
+        Outcome::NotDone(fault) => panic!("{what} was refused: {fault}"),
+        Outcome::Unknown(fault) => panic!("{what} ended unknown: {fault}"),
+    }
+}
+
+/// `length` bytes that no compression shortens: a fixed linear congruential sequence.
+fn incompressible(length: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed;
+    let mut next = || {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    };
+    (0..length).map(|_| next()).collect()
+}
+
+/// Declares the cases of a suite: the list of their names and the function that runs one by its name.
+macro_rules! cases {
+    ($port:path; $($name:ident,)+) => {
+        /// The names of all cases. The suite's macro has a test for each; a test that it adds compares the two lists.
+        pub const CASES: &[&str] = &[$(stringify!($name),)+];
+
+        /// Runs the case `name` against an empty store.
+        ///
+        /// # Panics
+        /// Where the store breaks the contract, or there is no such case.
+        pub async fn run(name: &str, store: std::sync::Arc<dyn $port>) {
+            match name {
+                $(stringify!($name) => $name(store).await,)+
+                other => panic!("the suite has no case `{other}`"),
+            }
+        }
+    };
+}
+use cases;
+
+/// One test per case of a suite. Used by the suites' macros.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __conformance_tests {
+    ($suite:ident, $make:expr; $($name:ident,)+) => {
+        #[test]
+        fn every_case_of_the_suite_has_its_test() {
+            assert_eq!(&[$(stringify!($name),)+], $crate::conformance::$suite::CASES);
+        }
+
+        $(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                let (store, _keep) = $make().await;
+                $crate::conformance::$suite::run(stringify!($name), store).await;
+            }
+        )+
+    };
+}
