@@ -1,0 +1,104 @@
+//! What an owner loop is made of. `wiring` builds it from the configuration; `run` consumes it.
+
+use crate::status::StatusBoard;
+use crate::telemetry::Metrics;
+use causeway_core::dead_letter::Destination;
+use causeway_core::identity::LogName;
+use causeway_ports::{Clock, DeadLetters, Outbox, Sink, Source};
+use core::time::Duration;
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+
+/// Everything that one session's owner loop needs. The loop owns it and ends with it.
+pub struct SessionParts {
+    /// The session's id; the status, logs and metrics carry it.
+    pub session: String,
+    /// This process's name, for the log's anchor and for people.
+    pub owner: String,
+    /// The broker's address for people, without user name and password.
+    pub broker: String,
+    /// How many filters the source will subscribe.
+    pub subscriptions_wanted: usize,
+    /// The session's log.
+    pub log: LogName,
+    /// The routes that the session feeds, in the order of the configuration.
+    pub routes: Vec<RouteParts>,
+    /// The log's store.
+    pub outbox: Arc<dyn Outbox>,
+    /// Where dead letters go; `None` where the configuration has no store for them (then no route may ask for one).
+    pub dead_letters: Option<Arc<dyn DeadLetters>>,
+    /// Connects the source. Called once, after the log's anchor is confirmed.
+    pub start_source: Box<dyn FnOnce() -> Box<dyn Source> + Send>,
+    /// The clocks.
+    pub clock: Arc<dyn Clock>,
+    /// Where observations go.
+    pub metrics: Metrics,
+    /// Where the status is published.
+    pub status: StatusBoard,
+    /// Cancelled when the program shall stop: stop admitting, settle what is in flight until `drain_timeout`, disconnect, end.
+    pub stop: CancellationToken,
+    /// How long the loop may settle what is in flight once it shall stop. The program is ended some seconds later.
+    pub drain_timeout: Duration,
+}
+
+impl core::fmt::Debug for SessionParts {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("SessionParts").field("session", &self.session).field("log", &self.log).field("routes", &self.routes).finish_non_exhaustive()
+    }
+}
+
+/// One route of a session.
+pub struct RouteParts {
+    /// The route's id.
+    pub id: String,
+    /// The receiver whose deliveries it takes ([`causeway_ports::Delivery::receiver`]).
+    pub receiver: String,
+    /// Where its entries are bound for, as dead letters tell it.
+    pub destination: Destination,
+    /// Where its entries are sent.
+    pub sink: Arc<dyn Sink>,
+    /// What to do with entries that do not go through.
+    pub policy: RoutePolicy,
+}
+
+impl core::fmt::Debug for RouteParts {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("RouteParts").field("id", &self.id).field("receiver", &self.receiver).field("policy", &self.policy).finish_non_exhaustive()
+    }
+}
+
+/// What becomes of a message that cannot be delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disposal {
+    /// It is kept as a dead letter.
+    DeadLetter,
+    /// It is dropped and counted.
+    Drop,
+}
+
+/// A route's policy, with every default filled in.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RoutePolicy {
+    /// Messages of the route that may be on their way at once.
+    pub max_in_flight: usize,
+    /// Attempts before an entry is poison; 0 for no bound. Only together with `replay_budget`.
+    pub max_replay_attempts: u32,
+    /// Age before an entry is poison.
+    pub replay_budget: Duration,
+    /// Entries that may wait in the log before admission is held back.
+    pub max_outbox_depth: u64,
+    /// What becomes of expired messages.
+    pub on_expired: Disposal,
+    /// What becomes of messages that are refused for good.
+    pub on_permanent_failure: Disposal,
+    /// Bound of one send.
+    pub send_timeout: Duration,
+    /// The first pause after a failed attempt.
+    pub backoff_initial: Duration,
+    /// The longest pause.
+    pub backoff_max: Duration,
+    /// By how much each pause is longer than the one before.
+    pub backoff_multiplier: f64,
+    /// The random part of a pause, 0 to 1.
+    pub backoff_jitter: f64,
+}

@@ -1,0 +1,425 @@
+//! What the program tells about itself: one snapshot, written by the owner loops, read by the monitor, the metrics and the health check.
+//!
+//! Each owner loop publishes its own session and the routes that the session feeds; nothing else writes. Readers always see a whole
+//! snapshot, never a half-written one, and cannot slow a loop down.
+
+use causeway_core::identity::Epoch;
+use causeway_core::outcome::{Fault, FaultCode};
+use causeway_core::units::{Instant, UnixMillis};
+use causeway_ports::SourceCounters;
+use core::fmt;
+use core::time::Duration;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// Without a sign of life of an owner loop, or with a source or drain standing still, for this long, `live` answers 503 and the platform
+/// restarts the process. The platform's own probe interval and retries come on top.
+pub const STALL_LIMIT: Duration = Duration::from_secs(15);
+
+/// How often an owner loop publishes at least, idle or not. A third of it would do; five missed ones are a stall.
+pub const BEAT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How much of its service a session, or the whole program, gives. Each level includes those below.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ServiceLevel {
+    /// Not there, ended, or without progress.
+    #[default]
+    Down,
+    /// The loop makes progress.
+    Live,
+    /// The log is open under this owner: entries are drained.
+    Running,
+    /// The source is connected.
+    Connected,
+    /// Every wanted filter is granted.
+    Subscribed,
+    /// Messages are admitted, and what the log holds moves on.
+    Full,
+}
+
+impl ServiceLevel {
+    /// Every level, ascending.
+    pub const ALL: [Self; 6] = [Self::Down, Self::Live, Self::Running, Self::Connected, Self::Subscribed, Self::Full];
+
+    /// The name in queries and answers.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Down => "down",
+            Self::Live => "live",
+            Self::Running => "running",
+            Self::Connected => "connected",
+            Self::Subscribed => "subscribed",
+            Self::Full => "full",
+        }
+    }
+
+    /// Reads a name back.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|level| level.as_str() == text)
+    }
+}
+
+impl fmt::Display for ServiceLevel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Where a session stands in the bridge.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SessionRole {
+    /// It waits for its turn.
+    #[default]
+    Standby,
+    /// It owns the log and the connection.
+    Owner,
+}
+
+/// Where a session's log stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LogPhase {
+    /// Its anchor is not confirmed yet.
+    #[default]
+    Opening,
+    /// Entries of former owners are being read back.
+    Recovering,
+    /// Everything there is known.
+    Running,
+    /// Another owner took over; nothing more is written.
+    Fenced,
+    /// Closed by a clean stop.
+    Stopped,
+}
+
+/// The last thing that went wrong, for people.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LastFault {
+    /// When, by this host's wall clock.
+    pub at: UnixMillis,
+    /// What was being done: `append`, `send`, `connect` …
+    pub doing: &'static str,
+    /// The fault's code.
+    pub code: &'static str,
+    /// What happened, without secrets or payloads.
+    pub detail: String,
+}
+
+impl LastFault {
+    /// Notes `fault`, which happened at `at` while `doing`.
+    #[must_use]
+    pub fn new(at: UnixMillis, doing: &'static str, fault: &Fault) -> Self {
+        Self { at, doing, code: fault.code.as_str(), detail: fault.detail.clone() }
+    }
+}
+
+/// A filter that the broker did not grant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RefusedFilter {
+    /// The filter.
+    pub filter: String,
+    /// The broker's reason.
+    pub reason: String,
+}
+
+/// What waits in a session's log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct OutboxDepth {
+    /// Entries that are persisted and not settled.
+    pub entries: u64,
+    /// What those of them that are in memory occupy, in bytes.
+    pub bytes: u64,
+    /// When the oldest of them was received, by the receiving host's wall clock.
+    pub oldest_received_at: Option<UnixMillis>,
+}
+
+/// One session as its owner loop sees it.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct SessionStatus {
+    /// The session's id.
+    pub id: String,
+    /// The broker's address, without user name and password.
+    pub broker: String,
+    /// Owner or standby.
+    pub role: SessionRole,
+    /// The fencing epoch, once there is one.
+    pub epoch: Option<Epoch>,
+    /// Where its log stands.
+    pub log: LogPhase,
+    /// Whether the source is connected.
+    pub connected: bool,
+    /// Whether the broker still had the session at the last connect.
+    pub session_present: Option<bool>,
+    /// Filters that the configuration wants.
+    pub subscriptions_wanted: usize,
+    /// Filters that the broker granted.
+    pub subscriptions_active: usize,
+    /// Filters that it refused.
+    pub refused: Vec<RefusedFilter>,
+    /// Entries of former owners that were read back.
+    pub recovered: u64,
+    /// How long opening and recovery took, in milliseconds, once done.
+    pub recovery_ms: Option<u64>,
+    /// What waits in the log.
+    pub outbox: OutboxDepth,
+    /// Messages that could be delivered twice if the process died now: in flight, settled since the last append or head write began, and
+    /// sent by the source without an acknowledgement seen.
+    pub duplicate_exposure: u64,
+    /// The largest value that `duplicate_exposure` had since the start.
+    pub duplicate_exposure_peak: u64,
+    /// Whether admission is held back, because memory or the log is full.
+    pub paused: bool,
+    /// Whether the session is emptying its log before it ends.
+    pub draining: bool,
+    /// Since when the source should have shown progress and did not.
+    #[serde(skip)]
+    pub source_stalled_since: Option<Instant>,
+    /// Since when entries are due and none was attempted.
+    #[serde(skip)]
+    pub drain_stalled_since: Option<Instant>,
+    /// The last sign of life of the owner loop; set by [`StatusBoard::publish`].
+    #[serde(skip)]
+    pub beat_at: Instant,
+    /// The last thing that went wrong.
+    pub last_fault: Option<LastFault>,
+    /// The source's counters.
+    #[serde(serialize_with = "source_counters")]
+    pub source: SourceCounters,
+    /// Computed by [`StatusBoard::snapshot`]; owner loops leave it alone.
+    pub service_level: ServiceLevel,
+}
+
+impl SessionStatus {
+    /// The level of service at `now`.
+    #[must_use]
+    pub fn level(&self, now: Instant) -> ServiceLevel {
+        let stalled = |since: Option<Instant>| since.is_some_and(|since| now.since(since) >= STALL_LIMIT);
+        if now.since(self.beat_at) >= STALL_LIMIT || matches!(self.log, LogPhase::Fenced | LogPhase::Stopped) {
+            return ServiceLevel::Down;
+        }
+        if stalled(self.source_stalled_since) || stalled(self.drain_stalled_since) {
+            return ServiceLevel::Down;
+        }
+        if self.role != SessionRole::Owner || self.log == LogPhase::Opening {
+            return ServiceLevel::Live;
+        }
+        if !self.connected {
+            return ServiceLevel::Running;
+        }
+        if self.subscriptions_active < self.subscriptions_wanted {
+            return ServiceLevel::Connected;
+        }
+        if self.paused || self.draining || self.log == LogPhase::Recovering {
+            return ServiceLevel::Subscribed;
+        }
+        ServiceLevel::Full
+    }
+
+    /// Why the session makes no progress at `now`, if so.
+    #[must_use]
+    pub fn stall(&self, now: Instant) -> Option<String> {
+        let overdue = |since: Instant| (now.since(since) >= STALL_LIMIT).then(|| now.since(since).as_secs());
+        let of = |what: &str, seconds: u64| format!("session {}: {what} for {seconds} s", self.id);
+        if matches!(self.log, LogPhase::Stopped) {
+            return None;
+        }
+        if let Some(seconds) = overdue(self.beat_at) {
+            return Some(of("the owner loop has not moved", seconds));
+        }
+        if let Some(seconds) = self.source_stalled_since.and_then(overdue) {
+            return Some(of("the source stands still", seconds));
+        }
+        self.drain_stalled_since.and_then(overdue).map(|seconds| of("entries are due and none was attempted", seconds))
+    }
+}
+
+/// Why a message was dropped: neither delivered nor kept as a dead letter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DropReason {
+    /// The destination refused it for good and the route says `on_permanent_failure: drop`.
+    PermanentFailure,
+    /// It belongs to no route.
+    NoRoute,
+    /// Quality of service 0 and no room: the broker would not have repeated it either.
+    Qos0Overflow,
+}
+
+impl DropReason {
+    /// Every reason.
+    pub const ALL: &'static [Self] = &[Self::PermanentFailure, Self::NoRoute, Self::Qos0Overflow];
+
+    /// The name in metrics and answers.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::PermanentFailure => "permanent_failure",
+            Self::NoRoute => "no_route",
+            Self::Qos0Overflow => "qos0_overflow",
+        }
+    }
+}
+
+/// One route's account since the start of the process. Every field is absolute; none ever falls but `in_outbox` and `in_flight`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct RouteStatus {
+    /// The route's id.
+    pub id: String,
+    /// The session that feeds it.
+    pub session: String,
+    /// Messages received from the source.
+    pub received: u64,
+    /// Entries of former owners that were read back from the log.
+    pub recovered: u64,
+    /// Accepted by the destination.
+    pub delivered: u64,
+    /// Kept as dead letters, by the fault's code.
+    #[serde(serialize_with = "by_code")]
+    pub dead_lettered: BTreeMap<FaultCode, u64>,
+    /// Dropped, by reason.
+    pub dropped: BTreeMap<DropReason, u64>,
+    /// Expired where the route says `on_expired: drop`.
+    pub expired: u64,
+    /// Received and given up unacknowledged, because their connection ended before they were persisted: the broker sends them again.
+    pub returned: u64,
+    /// Attempts after the first.
+    pub retries: u64,
+    /// Persisted, not settled, and not being sent now.
+    pub in_outbox: u64,
+    /// Received and not persisted yet, or being sent now.
+    pub in_flight: u64,
+}
+
+impl RouteStatus {
+    /// Messages that came in and are not accounted for: 0, or there is a defect. Positive: missing; negative: counted twice.
+    #[must_use]
+    pub fn imbalance(&self) -> i64 {
+        let signed = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+        let came = self.received.saturating_add(self.recovered);
+        let went = [self.delivered, self.dead_lettered_total(), self.dropped_total(), self.expired, self.returned, self.in_outbox, self.in_flight]
+            .into_iter()
+            .fold(0_u64, u64::saturating_add);
+        signed(came).saturating_sub(signed(went))
+    }
+
+    /// Dead letters of every code.
+    #[must_use]
+    pub fn dead_lettered_total(&self) -> u64 {
+        self.dead_lettered.values().sum()
+    }
+
+    /// Drops of every reason.
+    #[must_use]
+    pub fn dropped_total(&self) -> u64 {
+        self.dropped.values().sum()
+    }
+}
+
+/// The whole program at one moment.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct BridgeStatus {
+    /// The bridge's id.
+    pub bridge_id: String,
+    /// This process among those of the bridge.
+    pub instance_id: String,
+    /// When the process started, by this host's wall clock.
+    pub started_at: UnixMillis,
+    /// When the snapshot was taken, by this host's wall clock.
+    pub taken_at: UnixMillis,
+    /// The lowest level among the sessions; `live` where there are none.
+    pub service_level: ServiceLevel,
+    /// Whether the program is on its way out.
+    pub shutting_down: bool,
+    /// Why the program is not live, if so.
+    pub stalled: Vec<String>,
+    /// The sessions, in the order of the configuration.
+    pub sessions: Vec<SessionStatus>,
+    /// The routes, in the order of the configuration.
+    pub routes: Vec<RouteStatus>,
+}
+
+/// Where owner loops publish and everybody reads. Clones share the board.
+#[derive(Clone)]
+pub struct StatusBoard {
+    board: Arc<watch::Sender<BridgeStatus>>,
+    clock: Arc<dyn causeway_ports::Clock>,
+}
+
+impl fmt::Debug for StatusBoard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StatusBoard").finish_non_exhaustive()
+    }
+}
+
+impl StatusBoard {
+    /// A board for a process that has just started.
+    #[must_use]
+    pub fn new(bridge_id: &str, instance_id: &str, clock: Arc<dyn causeway_ports::Clock>) -> Self {
+        let started_at = clock.wall();
+        let first = BridgeStatus { bridge_id: bridge_id.to_owned(), instance_id: instance_id.to_owned(), started_at, ..BridgeStatus::default() };
+        Self { board: Arc::new(watch::Sender::new(first)), clock }
+    }
+
+    /// Publishes a session and the routes that it feeds, and notes that its loop is alive. Call it after every change worth seeing, and at
+    /// least every [`BEAT_INTERVAL`]; it costs one short lock. Sessions and routes keep the place of their first publication.
+    pub fn publish(&self, mut session: SessionStatus, routes: Vec<RouteStatus>) {
+        session.beat_at = self.clock.now();
+        self.board.send_modify(|status| {
+            match status.sessions.iter_mut().find(|known| known.id == session.id) {
+                Some(known) => *known = session,
+                None => status.sessions.push(session),
+            }
+            for route in routes {
+                match status.routes.iter_mut().find(|known| known.id == route.id) {
+                    Some(known) => *known = route,
+                    None => status.routes.push(route),
+                }
+            }
+        });
+    }
+
+    /// Tells that the program is on its way out: it is not ready any more from this moment.
+    pub fn begin_shutdown(&self) {
+        self.board.send_modify(|status| status.shutting_down = true);
+    }
+
+    /// The whole program now, with levels and stalls computed.
+    #[must_use]
+    pub fn snapshot(&self) -> BridgeStatus {
+        let now = self.clock.now();
+        let mut status = self.board.borrow().clone();
+        status.taken_at = self.clock.wall();
+        for session in &mut status.sessions {
+            session.service_level = session.level(now);
+        }
+        status.stalled = status.sessions.iter().filter_map(|session| session.stall(now)).collect();
+        status.service_level = status.sessions.iter().map(|session| session.service_level).min().unwrap_or(ServiceLevel::Live);
+        status
+    }
+}
+
+fn source_counters<S: serde::Serializer>(counters: &SourceCounters, serializer: S) -> Result<S::Ok, S::Error> {
+    use serde::ser::SerializeStruct;
+    let mut out = serializer.serialize_struct("SourceCounters", 10)?;
+    out.serialize_field("received", &counters.received)?;
+    out.serialize_field("acknowledged", &counters.acknowledged)?;
+    out.serialize_field("unacknowledged", &counters.unacknowledged)?;
+    out.serialize_field("unacknowledged_peak", &counters.unacknowledged_peak)?;
+    out.serialize_field("reconnects", &counters.reconnects)?;
+    out.serialize_field("connect_failures", &counters.connect_failures)?;
+    out.serialize_field("sessions_lost", &counters.sessions_lost)?;
+    out.serialize_field("poison_packets", &counters.poison_packets)?;
+    out.serialize_field("window_overruns", &counters.window_overruns)?;
+    out.serialize_field("dropped_qos0", &counters.dropped_qos0)?;
+    out.end()
+}
+
+fn by_code<S: serde::Serializer>(counts: &BTreeMap<FaultCode, u64>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(counts.iter().map(|(code, count)| (code.as_str(), count)))
+}

@@ -1,0 +1,161 @@
+//! Takes into the metrics what is counted elsewhere: by the owner loops, by the adapters, by the operating system.
+
+use super::Metrics;
+use super::catalog::{Kind, Metric};
+use crate::status::{BridgeStatus, RouteStatus, SessionStatus, StatusBoard};
+use causeway_core::units::UnixMillis;
+use causeway_ports::{Outbox, Sink};
+use std::sync::Arc;
+
+/// Where [`collect`] reads from.
+#[derive(Clone)]
+pub struct Collector {
+    /// The values.
+    pub metrics: Metrics,
+    /// What the owner loops tell.
+    pub status: StatusBoard,
+    /// The log's store, for its costs.
+    pub outbox: Option<Arc<dyn Outbox>>,
+    /// The destinations by sender id, for their requests.
+    pub sinks: Vec<(String, Arc<dyn Sink>)>,
+}
+
+impl core::fmt::Debug for Collector {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Collector").field("metrics", &self.metrics).finish_non_exhaustive()
+    }
+}
+
+impl Collector {
+    /// Brings everything up to date and answers the snapshot that it was taken from.
+    pub fn collect(&self) -> BridgeStatus {
+        let status = self.status.snapshot();
+        self.program(&status);
+        for session in &status.sessions {
+            self.session(session, status.taken_at);
+        }
+        for route in &status.routes {
+            self.route(route);
+        }
+        self.adapters();
+        status
+    }
+
+    fn set(&self, metric: Metric, labels: &[&str], value: u64) {
+        self.metrics.0.set(metric, labels, float(value));
+    }
+
+    fn program(&self, status: &BridgeStatus) {
+        self.set(Metric::BuildInfo, &[env!("CARGO_PKG_VERSION")], 1);
+        self.set(Metric::Live, &[], u64::from(status.stalled.is_empty()));
+        self.metrics.0.set(Metric::Uptime, &[], status.taken_at.since(status.started_at).as_secs_f64());
+        if let Some(memory) = memory() {
+            self.set(Metric::ResidentBytes, &[], memory.resident);
+            self.set(Metric::ResidentPeakBytes, &[], memory.peak);
+        }
+    }
+
+    fn session(&self, session: &SessionStatus, now: UnixMillis) {
+        let labels = &[session.id.as_str()];
+        let age = session.outbox.oldest_received_at.map_or(0.0, |oldest| now.since(oldest).as_secs_f64());
+        self.set(Metric::OutboxDepth, labels, session.outbox.entries);
+        self.set(Metric::OutboxBytes, labels, session.outbox.bytes);
+        self.metrics.0.set(Metric::OutboxOldestAge, labels, age);
+        self.set(Metric::DuplicateExposure, labels, session.duplicate_exposure);
+        self.set(Metric::DuplicateExposurePeak, labels, session.duplicate_exposure_peak);
+        self.set(Metric::RecoveredEntries, labels, session.recovered);
+        if let Some(millis) = session.recovery_ms {
+            self.metrics.0.set(Metric::RecoverySeconds, labels, float(millis) / 1000.0);
+        }
+        if let Some(epoch) = session.epoch {
+            self.set(Metric::Epoch, labels, epoch.0);
+        }
+        self.set(Metric::Connected, labels, u64::from(session.connected));
+        self.set(Metric::SubscriptionsWanted, labels, session.subscriptions_wanted as u64);
+        self.set(Metric::SubscriptionsActive, labels, session.subscriptions_active as u64);
+        self.set(Metric::ServiceLevel, labels, session.service_level as u64);
+        self.set(Metric::AdmissionPaused, labels, u64::from(session.paused));
+        let source = &session.source;
+        self.set(Metric::MqttReceived, labels, source.received);
+        self.set(Metric::MqttAcknowledged, labels, source.acknowledged);
+        self.set(Metric::MqttUnacknowledged, labels, source.unacknowledged);
+        self.set(Metric::MqttUnacknowledgedPeak, labels, source.unacknowledged_peak);
+        self.set(Metric::MqttReconnects, labels, source.reconnects);
+        self.set(Metric::MqttConnectFailures, labels, source.connect_failures);
+        self.set(Metric::SessionResumeLost, labels, source.sessions_lost);
+        self.set(Metric::MqttPoison, labels, source.poison_packets);
+        self.set(Metric::MqttWindowOverruns, labels, source.window_overruns);
+        self.set(Metric::MqttQos0Dropped, labels, source.dropped_qos0);
+    }
+
+    fn route(&self, route: &RouteStatus) {
+        let id = route.id.as_str();
+        self.set(Metric::MessagesReceived, &[id], route.received);
+        self.set(Metric::MessagesRecovered, &[id], route.recovered);
+        self.set(Metric::MessagesDelivered, &[id], route.delivered);
+        self.set(Metric::MessagesExpired, &[id], route.expired);
+        self.set(Metric::MessagesReturned, &[id], route.returned);
+        self.set(Metric::SendRetries, &[id], route.retries);
+        self.set(Metric::RouteInOutbox, &[id], route.in_outbox);
+        self.set(Metric::RouteInFlight, &[id], route.in_flight);
+        self.metrics.0.set(Metric::ConservationImbalance, &[id], signed(route.imbalance()));
+        for (code, &count) in &route.dead_lettered {
+            self.set(Metric::DlqEntries, &[id, code.as_str()], count);
+        }
+        for (reason, &count) in &route.dropped {
+            self.set(Metric::MessagesDropped, &[id, reason.as_str()], count);
+        }
+    }
+
+    fn adapters(&self) {
+        if let Some(outbox) = &self.outbox {
+            let usage = outbox.usage();
+            self.set(Metric::StoreWriteCalls, &[], usage.write_calls);
+            self.set(Metric::StoreReadCalls, &[], usage.read_calls);
+            if let Some(units) = usage.write_units {
+                self.metrics.0.set(Metric::StoreWriteUnits, &[], units);
+            }
+            if let Some(units) = usage.read_units {
+                self.metrics.0.set(Metric::StoreReadUnits, &[], units);
+            }
+        }
+        for (sender, sink) in &self.sinks {
+            self.set(Metric::SqsRequests, &[sender], sink.requests());
+        }
+    }
+}
+
+/// Whether a metric's value is counted here (and not observed): its declaration is a counter or a gauge.
+#[must_use]
+pub fn is_collected(metric: Metric) -> bool {
+    metric.definition().kind != Kind::Histogram && !matches!(metric, Metric::Appends | Metric::SendResults)
+}
+
+const fn float(count: u64) -> f64 {
+    count as f64
+}
+
+const fn signed(count: i64) -> f64 {
+    count as f64
+}
+
+/// What the process occupies, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Memory {
+    /// Now.
+    pub resident: u64,
+    /// At most, since the start.
+    pub peak: u64,
+}
+
+/// Reads the process's memory from procfs; `None` where there is none.
+#[must_use]
+pub fn memory() -> Option<Memory> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+        Some(kib * 1024)
+    };
+    Some(Memory { resident: field("VmRSS:")?, peak: field("VmHWM:")? })
+}

@@ -1,0 +1,110 @@
+//! The metrics as CloudWatch embedded metric format: one JSON line on stdout for each set of labels, made into metrics by CloudWatch Logs.
+//!
+//! Counters are told as what they grew by since the last export, so that CloudWatch's Sum is right; distributions as values with counts, so
+//! that percentiles work. Every metric goes out under the dimensions `BridgeId` alone and `BridgeId` with its labels.
+
+use super::catalog::{Definition, Kind};
+use super::registry::{Bucket, FamilySnapshot, Sample};
+use causeway_core::units::UnixMillis;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+/// The namespace in CloudWatch.
+pub const NAMESPACE: &str = "Causeway";
+
+/// CloudWatch refuses lines with more metrics.
+const MAX_METRICS_PER_LINE: usize = 100;
+
+/// Turns what [`super::Metrics::gather`] answers into lines, and remembers what it told.
+#[derive(Debug, Default)]
+pub struct Exporter {
+    bridge_id: String,
+    instance_id: String,
+    told: BTreeMap<(&'static str, Vec<String>), Sample>,
+}
+
+impl Exporter {
+    /// An exporter that has told nothing yet.
+    #[must_use]
+    pub fn new(bridge_id: &str, instance_id: &str) -> Self {
+        Self { bridge_id: bridge_id.to_owned(), instance_id: instance_id.to_owned(), told: BTreeMap::new() }
+    }
+
+    /// The lines for what changed until `now`, without line ends.
+    pub fn export(&mut self, families: &[FamilySnapshot], now: UnixMillis) -> Vec<String> {
+        // One line for each set of labels: names and values, in order of first appearance.
+        let mut groups: Vec<(Vec<(&'static str, String)>, Vec<Item>)> = Vec::new();
+        for family in families {
+            let definition = family.definition;
+            for series in &family.series {
+                let Some(value) = self.value(definition, &series.labels, &series.sample) else { continue };
+                let labels: Vec<_> =
+                    definition.labels.iter().zip(&series.labels).map(|(label, value)| (label.dimension(), value.clone())).collect();
+                let item = Item { definition, value };
+                match groups.iter_mut().find(|(known, _)| *known == labels) {
+                    Some((_, items)) => items.push(item),
+                    None => groups.push((labels, vec![item])),
+                }
+            }
+        }
+        groups
+            .iter()
+            .flat_map(|(labels, items)| items.chunks(MAX_METRICS_PER_LINE).map(move |items| (labels, items)))
+            .map(|(labels, items)| self.line(labels, items, now))
+            .collect()
+    }
+
+    /// What to tell of a series: growth, value, or the values that came in; `None` where there were none.
+    fn value(&mut self, definition: &'static Definition, labels: &[String], sample: &Sample) -> Option<Value> {
+        let before = self.told.insert((definition.name, labels.to_vec()), sample.clone());
+        match (sample, before) {
+            (Sample::Value(value), before) if definition.kind == Kind::Counter => {
+                let before = if let Some(Sample::Value(before)) = before { before } else { 0.0 };
+                Some(number((value - before).max(0.0)))
+            }
+            (Sample::Value(value), _) => Some(number(*value)),
+            (Sample::Distribution(buckets), before) => {
+                let before = if let Some(Sample::Distribution(before)) = before { before } else { vec![Bucket::default(); buckets.len()] };
+                distribution(buckets, &before)
+            }
+        }
+    }
+
+    fn line(&self, labels: &[(&'static str, String)], items: &[Item], now: UnixMillis) -> String {
+        let mut dimensions = vec![json!(["BridgeId"])];
+        if !labels.is_empty() {
+            dimensions.push(core::iter::once("BridgeId").chain(labels.iter().map(|(name, _)| *name)).collect());
+        }
+        let metrics: Vec<Value> =
+            items.iter().map(|item| json!({ "Name": item.definition.cloudwatch, "Unit": item.definition.unit.as_str() })).collect();
+        let mut line = Map::new();
+        line.insert(
+            "_aws".to_owned(),
+            json!({ "Timestamp": now.0, "CloudWatchMetrics": [{ "Namespace": NAMESPACE, "Dimensions": dimensions, "Metrics": metrics }] }),
+        );
+        line.insert("BridgeId".to_owned(), json!(self.bridge_id));
+        line.insert("InstanceId".to_owned(), json!(self.instance_id));
+        line.extend(labels.iter().map(|(name, value)| ((*name).to_owned(), json!(value))));
+        line.extend(items.iter().map(|item| (item.definition.cloudwatch.to_owned(), item.value.clone())));
+        Value::Object(line).to_string()
+    }
+}
+
+#[derive(Debug)]
+struct Item {
+    definition: &'static Definition,
+    value: Value,
+}
+
+/// The values since `before`: each bucket by the mean of what fell into it, so that sums are exact and percentiles as fine as the buckets.
+fn distribution(now: &[Bucket], before: &[Bucket]) -> Option<Value> {
+    let grown = now.iter().zip(before).map(|(now, before)| Bucket { count: now.count.saturating_sub(before.count), sum: now.sum - before.sum });
+    let (values, counts): (Vec<Value>, Vec<u64>) =
+        grown.filter(|bucket| bucket.count > 0).map(|bucket| (number((bucket.sum / bucket.count as f64).max(0.0)), bucket.count)).unzip();
+    (!counts.is_empty()).then(|| json!({ "Values": values, "Counts": counts }))
+}
+
+/// Whole numbers without a fraction, as people and tests expect.
+fn number(value: f64) -> Value {
+    if value.fract() == 0.0 && value.abs() < 9.0e15 { json!(value as i64) } else { json!(value) }
+}

@@ -1,0 +1,74 @@
+//! What the program measures and how it tells: one catalogue of metrics, two exports, structured logs.
+//!
+//! Two ways lead in. What happens once and is gone (an append's latency, a send's result) is observed by one function per observation on
+//! [`Metrics`]. What has a running total anyway is taken from the status snapshot and the adapters' own counters when somebody looks
+//! ([`collect`]), so that the status page and the metrics cannot disagree.
+
+pub mod catalog;
+pub mod collect;
+pub mod emf;
+pub mod listing;
+pub mod logs;
+pub mod prometheus;
+pub mod registry;
+
+pub use catalog::AppendResult;
+use catalog::Metric;
+use causeway_core::outcome::Outcome;
+use core::time::Duration;
+use registry::{FamilySnapshot, Registry};
+use std::sync::Arc;
+
+/// The values of all metrics. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct Metrics(Arc<Registry>);
+
+impl Metrics {
+    /// An append of a segment with `entries` entries of `bytes` packed bytes ended after `latency`.
+    pub fn observe_append(&self, session: &str, result: AppendResult, latency: Duration, entries: usize, bytes: usize) {
+        self.0.add(Metric::Appends, &[session, result.as_str()], 1.0);
+        self.0.observe(Metric::AppendLatency, &[session], [latency.as_secs_f64()]);
+        if result == AppendResult::Stored {
+            self.0.observe(Metric::SegmentEntries, &[session], [float(entries)]);
+            self.0.observe(Metric::SegmentBytes, &[session], [float(bytes)]);
+        }
+    }
+
+    /// A batch's send ended after `latency` with these outcomes, one for each entry.
+    pub fn observe_send(&self, route: &str, latency: Duration, outcomes: &[Outcome<()>]) {
+        self.0.observe(Metric::SendLatency, &[route], [latency.as_secs_f64()]);
+        self.0.observe(Metric::SendBatchEntries, &[route], [float(outcomes.len())]);
+        let done = outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Done(()))).count();
+        if done > 0 {
+            self.0.add(Metric::SendResults, &[route, "done", "NONE"], float(done));
+        }
+        for outcome in outcomes {
+            match outcome {
+                Outcome::Done(()) => {}
+                Outcome::NotDone(fault) => self.0.add(Metric::SendResults, &[route, "not_done", fault.code.as_str()], 1.0),
+                Outcome::Unknown(fault) => self.0.add(Metric::SendResults, &[route, "unknown", fault.code.as_str()], 1.0),
+            }
+        }
+    }
+
+    /// Entries were handed to their first send, each so long after it had been persisted.
+    pub fn observe_dispatch_delays(&self, route: &str, delays: impl IntoIterator<Item = Duration>) {
+        self.0.observe(Metric::DispatchDelay, &[route], delays.into_iter().map(|delay| delay.as_secs_f64()));
+    }
+
+    /// The destination accepted messages, each so long after it had been received.
+    pub fn observe_deliveries(&self, route: &str, ages: impl IntoIterator<Item = Duration>) {
+        self.0.observe(Metric::DeliveryLatency, &[route], ages.into_iter().map(|age| age.as_secs_f64()));
+    }
+
+    /// Every series that has a value.
+    #[must_use]
+    pub fn gather(&self) -> Vec<FamilySnapshot> {
+        self.0.gather()
+    }
+}
+
+/// Counts are far below 2^53: nothing is lost.
+const fn float(count: usize) -> f64 {
+    count as f64
+}
