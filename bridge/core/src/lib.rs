@@ -5,9 +5,12 @@
 
 pub mod config;
 pub mod dead_letter;
+pub mod drain;
 pub mod identity;
+pub mod log;
 pub mod message;
 pub mod outcome;
 pub mod rows;
 pub mod timing;
 pub mod units;
+pub mod worker;

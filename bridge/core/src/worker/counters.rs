@@ -1,0 +1,44 @@
+//! Where every message is: the conservation law.
+
+/// What a route counted since the process started.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RouteCounters {
+    /// Taken in from the source.
+    pub received: u64,
+    /// Taken up from what former owners left in the log.
+    pub recovered: u64,
+    /// Accepted by the destination.
+    pub delivered: u64,
+    /// Dead-lettered.
+    pub dead_lettered: u64,
+    /// Dropped past their expiry, as the policy wants.
+    pub expired: u64,
+    /// Dropped because they were refused for good, as the policy wants.
+    pub dropped: u64,
+    /// In the log and not in memory: appended by this process and to be read back.
+    pub unloaded: u64,
+}
+
+/// A route's counters, and what it holds now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RouteStatus {
+    /// The counters.
+    pub counters: RouteCounters,
+    /// Entries not durable yet.
+    pub pending: u64,
+    /// Durable entries that are not in flight.
+    pub in_outbox: u64,
+    /// Entries being sent or dead-lettered.
+    pub in_flight: u64,
+}
+
+impl RouteStatus {
+    /// What came in less what went out and what is still here: zero, or messages were lost or invented.
+    #[must_use]
+    pub fn imbalance(&self) -> i64 {
+        let counters = &self.counters;
+        let came = counters.received + counters.recovered;
+        let gone = counters.delivered + counters.dead_lettered + counters.expired + counters.dropped;
+        came.cast_signed() - (gone + self.pending + self.in_outbox + self.in_flight).cast_signed()
+    }
+}

@@ -1,0 +1,828 @@
+//! The owner of one session's log: what happens when, from a delivery to its settlement.
+//!
+//! [`Owner::apply`] takes one event, changes the state, restores the invariants and returns the effects to carry out. It never waits. The shell
+//! around it carries effects out one by one and brings their outcomes back as events.
+
+pub mod counters;
+pub mod options;
+
+use crate::dead_letter::DeadLetter;
+use crate::drain::{BatchId, Drain, Item, Pace, ParkId};
+use crate::drain::retry::Jitter;
+use crate::identity::{DeliveryId, Epoch, IdSequence, Position, Slot};
+use crate::log::loader::Loader;
+use crate::log::settled::{HeadSnapshot, Settled};
+use crate::log::writer::{LOAD_LINGERS, Pending, Stored, Writer, WriterEnd, WriterEvent};
+use crate::log::{Answer, Call, PagePurpose};
+use crate::message::{Entry, Message};
+use crate::outcome::{Fault, FaultCode, Outcome};
+use crate::rows::{Head, Row};
+use crate::units::{Instant, UnixMillis};
+use core::time::Duration;
+use counters::{RouteCounters, RouteStatus};
+use options::{Fate, OwnerOptions};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// Dead letters being written at once.
+const MAX_PARKS: usize = 16;
+/// Attempts that a head row remembers at most.
+const MAX_REMEMBERED_ATTEMPTS: usize = 1_000;
+/// Segments deleted by one call.
+const DELETE_AT_ONCE: usize = 100;
+/// A delete is worth a request from here on; fewer wait for idleness.
+const DELETE_FROM: usize = 25;
+/// Entries not durable yet beyond which no more are taken in, in multiples of the largest segment.
+const PENDING_SEGMENTS: usize = 4;
+
+/// Something that happened.
+#[derive(Debug)]
+pub enum Event {
+    /// A message came.
+    Delivered {
+        /// Its place in the order of arrival.
+        delivery: DeliveryId,
+        /// The receiver.
+        receiver: Arc<str>,
+        /// The message.
+        message: Message,
+    },
+    /// The log's store answered.
+    Log(Answer),
+    /// A batch came back: one outcome for each entry, in order.
+    Sent {
+        /// The batch.
+        batch: BatchId,
+        /// The outcomes.
+        outcomes: Vec<Outcome<()>>,
+    },
+    /// A dead letter came back.
+    Parked {
+        /// The letter.
+        park: ParkId,
+        /// The outcome.
+        outcome: Outcome<()>,
+    },
+    /// Time went by.
+    Tick,
+    /// Stop: make durable what was taken in, send until `drain_until`, then end.
+    Shutdown {
+        /// No send begins after this.
+        drain_until: Instant,
+    },
+}
+
+/// Something to do.
+#[derive(Debug)]
+pub enum Effect {
+    /// Call the log's store; the answer comes back as [`Event::Log`].
+    Log(Call),
+    /// Acknowledge every delivery up to this one.
+    Acknowledge(DeliveryId),
+    /// Send; the outcomes come back as [`Event::Sent`].
+    Send {
+        /// The batch.
+        batch: BatchId,
+        /// The index of the route.
+        route: usize,
+        /// The entries.
+        entries: Vec<Arc<Entry>>,
+    },
+    /// Write a dead letter; the outcome comes back as [`Event::Parked`].
+    Park {
+        /// The letter's name.
+        park: ParkId,
+        /// The letter.
+        letter: Box<DeadLetter>,
+    },
+    /// Flush the acknowledgements and close the source.
+    CloseSource,
+    /// Nothing to do, something to count.
+    Observe(Observation),
+    /// It is over; no further effect follows.
+    Finished(End),
+}
+
+/// Something to count.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Observation {
+    /// The log is open.
+    Opened {
+        /// The epoch.
+        epoch: Epoch,
+        /// Slots between head and anchor: an upper bound of segments to recover.
+        slots_to_recover: u64,
+    },
+    /// Everything that former owners left was taken up.
+    Recovered {
+        /// Entries taken up.
+        entries: u64,
+    },
+    /// A segment is durable.
+    Stored {
+        /// Its entries.
+        entries: usize,
+        /// Its packed bytes.
+        bytes: usize,
+        /// From the first attempt to the confirmation.
+        took: Duration,
+    },
+    /// An entry was accepted by its destination.
+    Delivered {
+        /// The index of its route.
+        route: usize,
+        /// From its receipt, by this host's wall clock.
+        latency: Duration,
+    },
+    /// An attempt failed and will be repeated.
+    Retried {
+        /// The index of its route.
+        route: usize,
+        /// Why.
+        code: FaultCode,
+    },
+    /// An entry was dead-lettered.
+    DeadLettered {
+        /// The index of its route, the number of routes where no route has its name.
+        route: usize,
+        /// Why.
+        code: FaultCode,
+    },
+    /// An entry was dropped, as its route's policy wants.
+    Dropped {
+        /// The index of its route.
+        route: usize,
+        /// Why.
+        code: FaultCode,
+    },
+    /// A call to the log's store failed and will be repeated.
+    StoreFault(Fault),
+    /// The dead-letter store refused a letter; it is tried again.
+    DeadLetterFault(Fault),
+}
+
+/// How it ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// As asked. What is left stands in the log.
+    Stopped {
+        /// Entries in memory that were not settled, or not even durable: the next owner or the source brings them again.
+        unsettled: usize,
+    },
+    /// The log has another writer, or cannot be used.
+    Ended(WriterEnd),
+    /// A segment cannot be read by this release.
+    Unreadable(Fault),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Running,
+    Draining { until: Instant },
+    Finished,
+}
+
+/// A letter that waits to be written.
+#[derive(Debug)]
+struct Doomed {
+    item: Item,
+    fault: Fault,
+    failures: u32,
+}
+
+/// The owner of one log.
+#[derive(Debug)]
+pub struct Owner {
+    options: OwnerOptions,
+    entry_ids: IdSequence,
+    jitter: Jitter,
+    writer: Writer,
+    settled: Settled,
+    loader: Loader,
+    drain: Drain,
+    doomed: VecDeque<Doomed>,
+    doomed_later: BTreeMap<(Instant, Position), Doomed>,
+    parking: BTreeMap<ParkId, (Fault, u32)>,
+    anchor: Slot,
+    recovered: bool,
+    head_in_flight: Option<HeadSnapshot>,
+    head_retry_at: Option<Instant>,
+    deleting: Option<Vec<Slot>>,
+    delete_retry_at: Option<Instant>,
+    sweep_after: Option<Slot>,
+    sweep_up_to: Slot,
+    sweeping: bool,
+    counters: Vec<RouteCounters>,
+    last_success: Vec<Option<Instant>>,
+    stage: Stage,
+    source_closed: bool,
+    unreadable: Option<Fault>,
+    fault: Option<Fault>,
+    effects: Vec<Effect>,
+}
+
+impl Owner {
+    /// An owner that will open its log.
+    #[must_use]
+    pub fn new(options: OwnerOptions) -> Self {
+        let paces = options
+            .routes
+            .iter()
+            .map(|route| Pace { max_in_flight: route.policy.max_in_flight, linger: options.send_linger, limits: route.limits })
+            .collect();
+        let routes = options.routes.len();
+        Self {
+            entry_ids: IdSequence::new(options.entry_id_base),
+            jitter: Jitter::new(options.jitter_seed),
+            writer: Writer::new(options.segment, options.owner.clone(), IdSequence::new(options.row_id_base)),
+            settled: Settled::default(),
+            loader: Loader::new(Slot(0), None, options.memory_bytes),
+            drain: Drain::new(paces),
+            doomed: VecDeque::new(),
+            doomed_later: BTreeMap::new(),
+            parking: BTreeMap::new(),
+            anchor: Slot(0),
+            recovered: false,
+            head_in_flight: None,
+            head_retry_at: None,
+            deleting: None,
+            delete_retry_at: None,
+            sweep_after: None,
+            sweep_up_to: Slot(0),
+            sweeping: false,
+            // One more than there are routes: for entries whose route is gone from the configuration.
+            counters: vec![RouteCounters::default(); routes + 1],
+            last_success: vec![None; routes + 1],
+            stage: Stage::Running,
+            source_closed: false,
+            unreadable: None,
+            fault: None,
+            effects: Vec::new(),
+            options,
+        }
+    }
+
+    /// Whether it can take in another message now. The shell asks before it takes one from the source.
+    #[must_use]
+    pub fn wants_input(&self) -> bool {
+        self.writer.is_running()
+            && self.stage == Stage::Running
+            && self.writer.pending() < self.options.segment.max_messages * PENDING_SEGMENTS
+            && self.writer.pending_bytes() < self.options.memory_bytes / 2
+    }
+
+    /// Takes one event; returns what to do.
+    pub fn apply(&mut self, now: Instant, wall: UnixMillis, event: Event) -> Vec<Effect> {
+        if self.stage == Stage::Finished {
+            return Vec::new();
+        }
+        match event {
+            Event::Delivered { delivery, receiver, message } => self.delivered(now, wall, delivery, &receiver, message),
+            Event::Log(answer) => self.answered(now, wall, answer),
+            Event::Sent { batch, outcomes } => self.sent(now, wall, batch, outcomes),
+            Event::Parked { park, outcome } => self.parked(now, park, outcome),
+            Event::Tick => {}
+            Event::Shutdown { drain_until } => {
+                self.stage = Stage::Draining { until: drain_until };
+                self.writer.flush();
+            }
+        }
+        self.settle(now, wall);
+        core::mem::take(&mut self.effects)
+    }
+
+    /// When to come back with [`Event::Tick`] although nothing happened.
+    #[must_use]
+    pub fn wake_at(&self, now: Instant) -> Option<Instant> {
+        let idle_at = (self.settled.is_behind() || self.settled.deletable_count(self.writer.tail()) > 0)
+            .then(|| self.writer.last_append_began().map_or(now, |began| began.plus(self.options.segment.linger * LOAD_LINGERS)));
+        let until = match self.stage {
+            Stage::Draining { until } => Some(until),
+            Stage::Running | Stage::Finished => None,
+        };
+        [
+            self.writer.wake_at(),
+            self.loader.wake_at(),
+            self.drain.wake_at(),
+            self.doomed_later.first_key_value().map(|((at, _), _)| *at),
+            self.head_retry_at,
+            self.delete_retry_at,
+            idle_at,
+            until,
+        ]
+        .into_iter()
+        .flatten()
+        // What is due and still did not happen waits for an event, not for time.
+        .filter(|at| *at > now)
+        .min()
+    }
+
+    fn delivered(&mut self, now: Instant, wall: UnixMillis, delivery: DeliveryId, receiver: &Arc<str>, message: Message) {
+        let expires_at = message.properties.expiry_seconds.map(|seconds| wall.plus(Duration::from_secs(u64::from(seconds))));
+        let routes: Vec<usize> =
+            self.options.routes.iter().enumerate().filter(|(_, route)| route.receiver == *receiver).map(|(index, _)| index).collect();
+        let last = routes.len().saturating_sub(1);
+        for (nth, route) in routes.into_iter().enumerate() {
+            let (Some(options), Some(counters)) = (self.options.routes.get(route), self.counters.get_mut(route)) else { continue };
+            counters.received += 1;
+            let entry = Arc::new(Entry {
+                id: self.entry_ids.take(),
+                route: Arc::clone(&options.id),
+                source: Arc::clone(receiver),
+                received_at: wall,
+                expires_at,
+                message: message.clone(),
+            });
+            self.writer.push(Pending { entry, delivery: (nth == last).then_some(delivery), since: now });
+        }
+    }
+
+    fn answered(&mut self, now: Instant, wall: UnixMillis, answer: Answer) {
+        match answer {
+            Answer::Page { purpose: PagePurpose::Load, page } => {
+                if let Err(fault) = &page {
+                    self.store_fault(fault.clone());
+                }
+                for entry in self.loader.answer(now, page) {
+                    let route = self.route_of(&entry);
+                    if let Some(counters) = self.counters.get_mut(route) {
+                        counters.unloaded += 1;
+                    }
+                }
+            }
+            Answer::Page { purpose: PagePurpose::Sweep, page } => self.swept(page),
+            Answer::HeadPut(outcome) => self.head_put(now, outcome),
+            Answer::Deleted(outcome) => {
+                let slots = self.deleting.take().unwrap_or_default();
+                match outcome {
+                    Outcome::Done(()) => self.settled.deleted(&slots),
+                    Outcome::NotDone(fault) | Outcome::Unknown(fault) => {
+                        self.delete_retry_at = Some(now.plus(Duration::from_secs(1)));
+                        self.store_fault(fault);
+                    }
+                }
+            }
+            Answer::Tail(_) | Answer::Head(_) | Answer::Registered(_) | Answer::Put(_) => {
+                match self.writer.answer(now, wall, answer) {
+                    Some(WriterEvent::Opened { head, drained, anchor }) => self.opened(head, drained, anchor),
+                    Some(WriterEvent::Stored(stored)) => self.stored(stored),
+                    None => {}
+                }
+                if let Some(fault) = self.writer.fault().cloned() {
+                    self.store_fault(fault);
+                } else {
+                    self.fault = None;
+                }
+            }
+        }
+    }
+
+    fn store_fault(&mut self, fault: Fault) {
+        self.fault = Some(fault.clone());
+        self.effects.push(Effect::Observe(Observation::StoreFault(fault)));
+    }
+
+    fn opened(&mut self, head: Option<Head>, drained: Slot, anchor: Slot) {
+        self.settled = Settled::at(drained);
+        self.loader = Loader::new(drained, head, self.options.memory_bytes);
+        self.anchor = anchor;
+        self.sweep_after = (drained > Slot(0)).then_some(Slot(0));
+        self.sweep_up_to = drained;
+        let slots_to_recover = anchor.0.saturating_sub(drained.0).saturating_sub(1);
+        self.effects.push(Effect::Observe(Observation::Opened { epoch: self.writer.epoch(), slots_to_recover }));
+    }
+
+    fn stored(&mut self, stored: Stored) {
+        self.settled.made_durable(stored.drained());
+        self.effects.push(Effect::Observe(Observation::Stored { entries: stored.entries().len(), bytes: stored.bytes(), took: stored.took() }));
+        if let Some(delivery) = stored.delivery() {
+            self.effects.push(Effect::Acknowledge(delivery));
+        }
+        let room = self.has_room();
+        let slot = stored.slot();
+        let routes: Vec<usize> = stored.entries().iter().map(|entry| self.route_of(entry)).collect();
+        if !self.loader.offer(slot, stored.into_entries(), room) {
+            for route in routes {
+                if let Some(counters) = self.counters.get_mut(route) {
+                    counters.unloaded += 1;
+                }
+            }
+        }
+    }
+
+    fn route_of(&self, entry: &Entry) -> usize {
+        self.options.routes.iter().position(|route| route.id == entry.route).unwrap_or(self.options.routes.len())
+    }
+
+    fn has_room(&self) -> bool {
+        self.drain.len() < self.options.memory_entries && self.drain.weight() < self.options.memory_bytes
+    }
+
+    fn swept(&mut self, page: Result<crate::log::PageAnswer, Fault>) {
+        self.sweeping = false;
+        match page {
+            Ok(page) => {
+                for (slot, row) in page.rows {
+                    if matches!(row, Row::Segment(_)) {
+                        self.settled.found_garbage(slot);
+                    }
+                }
+                self.sweep_after = page.next_after;
+            }
+            // Garbage costs storage, nothing else: the next owner looks again.
+            Err(_) => self.sweep_after = None,
+        }
+    }
+
+    fn head_put(&mut self, now: Instant, outcome: Outcome<bool>) {
+        let Some(snapshot) = self.head_in_flight.take() else { return };
+        match outcome {
+            Outcome::Done(true) => self.settled.snapshot_durable(&snapshot),
+            // A head that is further, or of a higher epoch: another owner's. The next append will be refused; nothing is taken as durable here.
+            Outcome::Done(false) => self.head_retry_at = Some(now.plus(Duration::from_secs(5))),
+            Outcome::NotDone(fault) | Outcome::Unknown(fault) => {
+                self.head_retry_at = Some(now.plus(Duration::from_secs(1)));
+                self.store_fault(fault);
+            }
+        }
+    }
+
+    fn sent(&mut self, now: Instant, wall: UnixMillis, batch: BatchId, outcomes: Vec<Outcome<()>>) {
+        let items = self.drain.landed(batch);
+        let mut outcomes = outcomes.into_iter();
+        for item in items {
+            let outcome = outcomes.next().unwrap_or_else(|| Outcome::Unknown(Fault::new(FaultCode::ProtocolError, "no outcome for this entry")));
+            match outcome {
+                Outcome::Done(()) => {
+                    if let Some(last) = self.last_success.get_mut(item.route) {
+                        *last = Some(now);
+                    }
+                    if let Some(counters) = self.counters.get_mut(item.route) {
+                        counters.delivered += 1;
+                    }
+                    let latency = wall.since(item.entry.received_at);
+                    self.effects.push(Effect::Observe(Observation::Delivered { route: item.route, latency }));
+                    self.finish(&item);
+                }
+                // What is not certain is repeated: a duplicate is better than a loss.
+                Outcome::Unknown(fault) => self.attempt_failed(now, item, fault),
+                Outcome::NotDone(fault) if fault.is_transient() => self.attempt_failed(now, item, fault),
+                Outcome::NotDone(fault) => self.doom(item, fault),
+            }
+        }
+    }
+
+    fn attempt_failed(&mut self, now: Instant, item: Item, fault: Fault) {
+        let Some(route) = self.options.routes.get(item.route) else { return };
+        let policy = &route.policy;
+        let first = item.first_attempt.unwrap_or(now);
+        // While nothing at all is accepted the destination is at fault, not this entry: an outage of any length makes no poison.
+        let others_pass = self.last_success.get(item.route).copied().flatten().is_some_and(|last| last > first);
+        let is_poison = policy.max_replay_attempts > 0
+            && item.attempts > policy.max_replay_attempts
+            && now.since(first) >= policy.replay_budget
+            && others_pass;
+        if is_poison {
+            let detail = format!("{} attempts failed while others were delivered; last: {fault}", item.attempts);
+            self.doom(item, Fault::new(FaultCode::PoisonMessage, detail));
+            return;
+        }
+        let pause = policy.backoff.pause(item.attempts, &mut self.jitter).max(fault.retry_after.unwrap_or_default());
+        self.effects.push(Effect::Observe(Observation::Retried { route: item.route, code: fault.code }));
+        self.drain.retry(item, now.plus(pause));
+    }
+
+    /// The entry will not be delivered: it is dead-lettered, or dropped where its route's policy says so.
+    fn doom(&mut self, item: Item, fault: Fault) {
+        let fate = self.options.routes.get(item.route).map_or(Fate::DeadLetter, |route| match fault.code {
+            FaultCode::MessageExpired => route.policy.on_expired,
+            _ => route.policy.on_permanent_failure,
+        });
+        match fate {
+            Fate::DeadLetter => self.doomed.push_back(Doomed { item, fault, failures: 0 }),
+            Fate::Drop => {
+                if let Some(counters) = self.counters.get_mut(item.route) {
+                    if fault.code == FaultCode::MessageExpired { counters.expired += 1 } else { counters.dropped += 1 }
+                }
+                self.effects.push(Effect::Observe(Observation::Dropped { route: item.route, code: fault.code }));
+                self.finish(&item);
+            }
+        }
+    }
+
+    fn parked(&mut self, now: Instant, park: ParkId, outcome: Outcome<()>) {
+        let (Some(item), Some((fault, failures))) = (self.drain.parked(park), self.parking.remove(&park)) else { return };
+        match outcome {
+            Outcome::Done(()) => {
+                if let Some(counters) = self.counters.get_mut(item.route) {
+                    counters.dead_lettered += 1;
+                }
+                self.effects.push(Effect::Observe(Observation::DeadLettered { route: item.route, code: fault.code }));
+                self.finish(&item);
+            }
+            // The letter is written again until it stands: an entry is never given up without one.
+            Outcome::NotDone(refusal) | Outcome::Unknown(refusal) => {
+                let pause = Duration::from_millis(500).saturating_mul(1 << failures.min(6));
+                self.effects.push(Effect::Observe(Observation::DeadLetterFault(refusal)));
+                self.doomed_later.insert((now.plus(pause), item.position), Doomed { item, fault, failures: failures + 1 });
+            }
+        }
+    }
+
+    fn finish(&mut self, item: &Item) {
+        self.settled.settle(item.position);
+        self.drain.settled(item);
+    }
+
+    /// Restores the invariants: whatever can go on goes on.
+    fn settle(&mut self, now: Instant, wall: UnixMillis) {
+        if let Some(end) = self.fatal() {
+            self.abandon(end);
+            return;
+        }
+        self.drain.wake(now);
+        if let Some(call) = self.writer.poll(now, wall, self.settled.drained()) {
+            self.effects.push(Effect::Log(call));
+        }
+        if self.writer.is_running() {
+            // Dropping what expired makes room to load more, which may have expired too.
+            while self.load(now, wall) {
+                self.send(now, wall);
+            }
+            self.send(now, wall);
+            if let Some(call) = self.loader.poll(now, self.writer.tail(), self.has_room()) {
+                self.effects.push(Effect::Log(call));
+            }
+            self.park(now, wall);
+            self.tidy(now);
+        }
+        self.finish_stage(now);
+    }
+
+    fn fatal(&self) -> Option<End> {
+        if let Some(end) = self.writer.end() {
+            return Some(End::Ended(end.clone()));
+        }
+        self.unreadable.clone().map(End::Unreadable)
+    }
+
+    /// Another owner took over, or the log cannot be used: nothing more is sent, appended or acknowledged.
+    fn abandon(&mut self, end: End) {
+        self.effects.retain(|effect| !matches!(effect, Effect::Acknowledge(_)));
+        if !self.source_closed {
+            self.source_closed = true;
+            self.effects.push(Effect::CloseSource);
+        }
+        self.stage = Stage::Finished;
+        self.effects.push(Effect::Finished(end));
+    }
+
+    /// Loads what memory has room for; returns whether anything was loaded.
+    fn load(&mut self, now: Instant, wall: UnixMillis) -> bool {
+        let mut progress = false;
+        while self.has_room() {
+            let loaded = match self.loader.next() {
+                Ok(Some(loaded)) => loaded,
+                Ok(None) => break,
+                Err(fault) => {
+                    self.unreadable = Some(fault);
+                    break;
+                }
+            };
+            progress = true;
+            if loaded.slot <= self.settled.loaded() {
+                continue;
+            }
+            self.settled.load(loaded.slot, u32::try_from(loaded.entries.len()).unwrap_or(u32::MAX));
+            for (index, entry) in (0_u32..).zip(loaded.entries) {
+                self.take_up(now, wall, Position { slot: loaded.slot, index }, entry, loaded.read_back);
+            }
+        }
+        if !self.recovered && self.writer.is_running() && self.settled.loaded() >= self.anchor {
+            self.recovered = true;
+            let entries = self.counters.iter().map(|counters| counters.recovered).sum();
+            self.effects.push(Effect::Observe(Observation::Recovered { entries }));
+        }
+        progress
+    }
+
+    fn take_up(&mut self, now: Instant, wall: UnixMillis, position: Position, entry: Arc<Entry>, read_back: bool) {
+        let route = self.route_of(&entry);
+        if position.slot < self.anchor && self.loader.was_settled(position) {
+            self.settled.restore(position);
+            return;
+        }
+        if let Some(counters) = self.counters.get_mut(route) {
+            if position.slot < self.anchor {
+                counters.recovered += 1;
+            } else if read_back {
+                counters.unloaded = counters.unloaded.saturating_sub(1);
+            }
+        }
+        let attempts = self.loader.take_attempts(position);
+        let options = self.options.routes.get(route);
+        let size = options.map_or(0, |options| (options.size_of)(&entry));
+        let refusal = match options {
+            None => Some(Fault::new(FaultCode::NotFound, format!("no route of this configuration is named `{}`", entry.route))),
+            Some(options) if size > options.limits.entry_bytes => {
+                let detail = format!("{size} bytes with attributes; the destination takes {}", options.limits.entry_bytes);
+                Some(Fault::new(FaultCode::PayloadTooLarge, detail))
+            }
+            Some(_) => expired(&entry, wall),
+        };
+        let item = Item { position, entry, route, size, attempts, first_attempt: None, ready_at: now };
+        match refusal {
+            None => self.drain.push(item),
+            Some(fault) => {
+                self.drain.admit(&item);
+                self.doom(item, fault);
+            }
+        }
+    }
+
+    fn send(&mut self, now: Instant, wall: UnixMillis) {
+        let eager = match self.stage {
+            Stage::Running => false,
+            Stage::Draining { until } if now < until => true,
+            Stage::Draining { .. } | Stage::Finished => return,
+        };
+        while self.settled.settled_ahead() < self.options.max_settled_ahead {
+            let Some(launch) = self.drain.launch(now, eager, |item| expired(&item.entry, wall).is_some()) else { break };
+            for item in launch.expired {
+                if let Some(fault) = expired(&item.entry, wall) {
+                    self.doom(item, fault);
+                }
+            }
+            if !launch.entries.is_empty() {
+                self.effects.push(Effect::Send { batch: launch.batch, route: launch.route, entries: launch.entries });
+            }
+        }
+    }
+
+    fn park(&mut self, now: Instant, wall: UnixMillis) {
+        while let Some(first) = self.doomed_later.first_entry() {
+            if first.key().0 > now {
+                break;
+            }
+            self.doomed.push_back(first.remove());
+        }
+        while self.drain.parks() < MAX_PARKS {
+            let Some(Doomed { item, fault, failures }) = self.doomed.pop_front() else { break };
+            let destination = self.options.routes.get(item.route).map(|route| route.destination.clone()).unwrap_or_default();
+            let letter = Box::new(DeadLetter::new(&item.entry, &destination, &fault, item.attempts, wall));
+            let park = self.drain.parking(item);
+            self.parking.insert(park, (fault, failures));
+            self.effects.push(Effect::Park { park, letter });
+        }
+    }
+
+    /// Writes the head where it is due, and deletes what is garbage.
+    fn tidy(&mut self, now: Instant) {
+        let quiet = self.is_quiet(now);
+        if self.head_in_flight.is_none() && self.head_retry_at.is_none_or(|at| now >= at) {
+            let piled_up = self.settled.exposed() >= 2 * self.options.segment.max_messages;
+            if self.settled.is_behind() && (quiet || piled_up) {
+                self.head_retry_at = None;
+                let snapshot = self.settled.snapshot();
+                let head = Head {
+                    epoch: self.writer.epoch(),
+                    drained: snapshot.drained,
+                    settled_ahead: snapshot.ranges.clone(),
+                    attempts: self.drain.attempts(MAX_REMEMBERED_ATTEMPTS),
+                };
+                self.head_in_flight = Some(snapshot);
+                self.effects.push(Effect::Log(Call::PutHead { head }));
+            }
+        }
+        if self.deleting.is_none() && self.delete_retry_at.is_none_or(|at| now >= at) {
+            self.delete_retry_at = None;
+            let count = self.settled.deletable_count(self.writer.tail());
+            if count >= DELETE_FROM || (count > 0 && quiet) {
+                let slots = self.settled.deletable(self.writer.tail(), DELETE_AT_ONCE);
+                self.deleting = Some(slots.clone());
+                self.effects.push(Effect::Log(Call::Delete { slots }));
+            }
+        }
+        if let (false, Some(after)) = (self.sweeping, self.sweep_after) {
+            self.sweeping = true;
+            self.effects.push(Effect::Log(Call::ReadPage { purpose: PagePurpose::Sweep, after, up_to: self.sweep_up_to }));
+        }
+    }
+
+    /// Whether the lane is idle: nothing is pending or in flight, and no append began lately. While stopping, the last part does not count.
+    fn is_quiet(&self, now: Instant) -> bool {
+        let lately = self.writer.last_append_began().is_some_and(|began| now.since(began) < self.options.segment.linger * LOAD_LINGERS);
+        let stopping = matches!(self.stage, Stage::Draining { .. });
+        self.writer.pending() == 0 && self.drain.in_flight() == 0 && (stopping || !lately)
+    }
+
+    fn finish_stage(&mut self, now: Instant) {
+        let Stage::Draining { until } = self.stage else { return };
+        let over = now >= until;
+        if !self.source_closed && (self.writer.pending() == 0 || over) {
+            self.source_closed = true;
+            self.effects.push(Effect::CloseSource);
+        }
+        let drained = self.drain.is_empty() && self.loader.covered() >= self.writer.tail() && self.writer.pending() == 0;
+        let head_is_known = !self.settled.is_behind() && self.head_in_flight.is_none();
+        if self.drain.in_flight() == 0 && (drained || over) && (head_is_known || !self.writer.is_running()) {
+            self.stage = Stage::Finished;
+            self.effects.push(Effect::Finished(End::Stopped { unsettled: self.drain.len() + self.writer.pending() }));
+        }
+    }
+
+    /// A picture of the state for people and metrics.
+    #[must_use]
+    pub fn status(&self, wall: UnixMillis) -> OwnerStatus {
+        let routes = (0..self.counters.len()).map(|route| self.route_status(route)).collect();
+        OwnerStatus {
+            phase: self.phase(),
+            epoch: self.writer.epoch(),
+            tail: self.writer.tail(),
+            drained: self.settled.drained(),
+            pending: self.writer.pending(),
+            in_memory: self.drain.len(),
+            in_memory_bytes: self.drain.weight(),
+            in_flight: self.drain.in_flight(),
+            exposed: self.settled.exposed() + self.drain.in_flight(),
+            settled_ahead: self.settled.settled_ahead(),
+            oldest_age: self.drain.oldest().map(|item| wall.since(item.entry.received_at)),
+            routes,
+            fault: self.fault.clone(),
+        }
+    }
+
+    fn phase(&self) -> Phase {
+        if self.stage == Stage::Finished {
+            return Phase::Stopped;
+        }
+        match self.stage {
+            Stage::Draining { .. } => Phase::Stopping,
+            _ if !self.writer.is_running() => Phase::Opening,
+            _ if !self.recovered => Phase::Recovering,
+            _ => Phase::Running,
+        }
+    }
+
+    fn route_status(&self, route: usize) -> RouteStatus {
+        let counters = self.counters.get(route).cloned().unwrap_or_default();
+        let of_route = |entry: &&Arc<Entry>| self.route_of(entry) == route;
+        let pending = self.writer.pending_entries().filter(of_route).count() as u64;
+        let staged = self.loader.waiting_entries().filter(of_route).count() as u64;
+        let doomed = self.doomed.iter().chain(self.doomed_later.values()).filter(|doomed| doomed.item.route == route).count() as u64;
+        let in_flight = self.drain.in_flight_of(route) as u64;
+        let in_outbox = staged + counters.unloaded + doomed + (self.drain.count_of(route) as u64).saturating_sub(in_flight);
+        RouteStatus { counters, pending, in_outbox, in_flight }
+    }
+}
+
+/// What stage an owner is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// It opens its log.
+    Opening,
+    /// It takes up what former owners left.
+    Recovering,
+    /// It runs.
+    Running,
+    /// It stops.
+    Stopping,
+    /// It stopped.
+    Stopped,
+}
+
+/// A picture of an owner.
+#[derive(Clone, Debug)]
+pub struct OwnerStatus {
+    /// Its stage.
+    pub phase: Phase,
+    /// Its epoch.
+    pub epoch: Epoch,
+    /// The last row's slot.
+    pub tail: Slot,
+    /// The head.
+    pub drained: Slot,
+    /// Entries not durable yet.
+    pub pending: usize,
+    /// Entries in memory that are durable and not settled.
+    pub in_memory: usize,
+    /// What they weigh.
+    pub in_memory_bytes: usize,
+    /// Entries being sent or parked.
+    pub in_flight: usize,
+    /// Entries that a crash now would send again.
+    pub exposed: usize,
+    /// Entries settled ahead of an older one that is not.
+    pub settled_ahead: usize,
+    /// The age of the oldest entry in memory.
+    pub oldest_age: Option<Duration>,
+    /// For each route, and last for entries whose route is gone.
+    pub routes: Vec<RouteStatus>,
+    /// The last fault of the store, until a call succeeds.
+    pub fault: Option<Fault>,
+}
+
+fn expired(entry: &Entry, wall: UnixMillis) -> Option<Fault> {
+    let at = entry.expires_at.filter(|at| wall >= *at)?;
+    Some(Fault::new(FaultCode::MessageExpired, format!("expired {} ms ago", wall.since(at).as_millis())))
+}

@@ -1,0 +1,103 @@
+//! What an owner needs to know.
+
+use crate::dead_letter::Destination;
+use crate::drain::BatchLimits;
+use crate::drain::retry::Backoff;
+use crate::log::writer::SegmentOptions;
+use crate::message::Entry;
+use core::fmt;
+use core::time::Duration;
+use std::sync::Arc;
+
+/// What becomes of a message that will not be delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It is kept in the dead-letter store.
+    DeadLetter,
+    /// It is dropped and counted.
+    Drop,
+}
+
+/// A route's rules.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Policy {
+    /// Entries being sent at once.
+    pub max_in_flight: usize,
+    /// Attempts after which an entry may count as poison; 0: never.
+    pub max_replay_attempts: u32,
+    /// How long an entry must have been tried, besides, to count as poison.
+    pub replay_budget: Duration,
+    /// For entries past their expiry.
+    pub on_expired: Fate,
+    /// For entries that the destination refuses for good.
+    pub on_permanent_failure: Fate,
+    /// Pauses between attempts.
+    pub backoff: Backoff,
+    /// How long one send may take.
+    pub send_timeout: Duration,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            max_in_flight: 100,
+            max_replay_attempts: 5,
+            replay_budget: Duration::from_secs(15 * 60),
+            on_expired: Fate::DeadLetter,
+            on_permanent_failure: Fate::DeadLetter,
+            backoff: Backoff::default(),
+            send_timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Measures what an entry takes of a batch's bytes.
+pub type SizeOf = Arc<dyn Fn(&Entry) -> usize + Send + Sync>;
+
+/// One route.
+#[derive(Clone)]
+pub struct RouteOptions {
+    /// Its id.
+    pub id: Arc<str>,
+    /// The receiver that it takes messages from.
+    pub receiver: Arc<str>,
+    /// What a dead letter tells of its destination.
+    pub destination: Destination,
+    /// Its rules.
+    pub policy: Policy,
+    /// The destination's limits.
+    pub limits: BatchLimits,
+    /// Measures entries for the destination.
+    pub size_of: SizeOf,
+}
+
+impl fmt::Debug for RouteOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RouteOptions").field("id", &self.id).field("receiver", &self.receiver).field("policy", &self.policy).finish_non_exhaustive()
+    }
+}
+
+/// Everything that an owner needs to know.
+#[derive(Clone, Debug)]
+pub struct OwnerOptions {
+    /// The owner's name in its anchors, for people.
+    pub owner: String,
+    /// The routes that its session feeds.
+    pub routes: Vec<RouteOptions>,
+    /// How segments are formed.
+    pub segment: SegmentOptions,
+    /// How long a ready entry may wait for company under load.
+    pub send_linger: Duration,
+    /// Entries that may be settled ahead of an older one that is not.
+    pub max_settled_ahead: usize,
+    /// Entries in memory at most, roughly: the rest stays in the log.
+    pub memory_entries: usize,
+    /// Bytes of entries in memory at most, roughly.
+    pub memory_bytes: usize,
+    /// 128 random bits: the base of the entry ids.
+    pub entry_id_base: u128,
+    /// 128 random bits: the base of the row ids.
+    pub row_id_base: u128,
+    /// Random bits that seed the jitter.
+    pub jitter_seed: u64,
+}
