@@ -1,0 +1,219 @@
+//! The process itself: `bridge` and `http`.
+
+use super::super::endpoint::ListenAddr;
+use super::super::values::{Id, Secret, Span};
+use core::time::Duration;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The process itself.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["id"]))]
+pub struct Bridge {
+    /// The logical name that all replicas share.
+    pub id: Id,
+    /// The name of this replica, for people. Left out or empty: the ECS task id, else the host name.
+    pub instance_id: Option<String>,
+    /// `standalone`, or `clustered` where several replicas share the work. Left out: `standalone`, unless `cluster.endpoints` is given.
+    pub deployment_mode: Option<DeploymentMode>,
+    /// How long a stop may take in all. Give the orchestrator a little more.
+    pub shutdown_timeout: Span,
+    /// How long a stop may spend on settling what is in flight; below `shutdown_timeout`. Left out: 30s, but at most 5/6 of `shutdown_timeout`.
+    pub drain_timeout: Option<Span>,
+    /// What one waiting message adds to the time that the last drain before a stop may take.
+    pub per_record_drain_timeout: Span,
+    /// The ceiling of that time.
+    pub max_drain_timeout: Span,
+    /// How much is logged.
+    pub log_level: LogLevel,
+    /// Log lines as JSON for machines, or `human`.
+    pub log_format: LogFormat,
+    /// How metrics leave besides `/metrics`: `prometheus` for nothing more, `emf` for CloudWatch embedded metric format on standard output.
+    pub metrics_exporter: MetricsExporter,
+    /// The largest number of MQTT sessions that this configuration may have. Left out: no limit.
+    pub max_mqtt_sessions: Option<u32>,
+    /// What concerns several replicas.
+    pub cluster: Cluster,
+}
+
+impl Default for Bridge {
+    fn default() -> Self {
+        Self {
+            id: Id::default(),
+            instance_id: None,
+            deployment_mode: None,
+            shutdown_timeout: Span::secs(30),
+            drain_timeout: None,
+            per_record_drain_timeout: Span::secs(3),
+            max_drain_timeout: Span::secs(10),
+            log_level: LogLevel::Info,
+            log_format: LogFormat::Json,
+            metrics_exporter: MetricsExporter::Prometheus,
+            max_mqtt_sessions: None,
+            cluster: Cluster::default(),
+        }
+    }
+}
+
+impl Bridge {
+    /// The deployment mode: as written, else clustered where endpoints are given.
+    #[must_use]
+    pub fn mode(&self) -> DeploymentMode {
+        match self.deployment_mode {
+            Some(mode) => mode,
+            None if self.cluster.endpoints.is_empty() => DeploymentMode::Standalone,
+            None => DeploymentMode::Clustered,
+        }
+    }
+
+    /// Whether several replicas share the work.
+    #[must_use]
+    pub fn is_clustered(&self) -> bool {
+        self.mode() == DeploymentMode::Clustered
+    }
+
+    /// The configured name of this replica, if it is not empty.
+    #[must_use]
+    pub fn instance_name(&self) -> Option<&str> {
+        self.instance_id
+            .as_deref()
+            .filter(|name| !name.trim().is_empty())
+    }
+
+    /// How long a stop may spend on settling what is in flight.
+    #[must_use]
+    pub fn drain_limit(&self) -> Duration {
+        let shutdown = self.shutdown_timeout.get();
+        self.drain_timeout
+            .map_or_else(|| Duration::from_secs(30).min(shutdown / 6 * 5), Span::get)
+    }
+}
+
+/// What concerns several replicas.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Cluster {
+    /// Where this replica is reached by others, by capability: `http: http://host:8082`. Not a list of peers. Left out: found out by itself.
+    pub endpoints: BTreeMap<String, String>,
+    /// What proves that an owner is gone: `ttl`, its lease unchanged for a full `lease_ttl`; `ecs_stopped`, ECS reporting its task as stopped.
+    pub takeover_evidence: Vec<Evidence>,
+    /// How often ECS is asked, while a renewal is overdue.
+    pub evidence_poll: Span,
+}
+
+impl Default for Cluster {
+    fn default() -> Self {
+        Self {
+            endpoints: BTreeMap::new(),
+            takeover_evidence: vec![Evidence::Ttl],
+            evidence_poll: Span::secs(2),
+        }
+    }
+}
+
+/// What proves that an owner is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Evidence {
+    /// The lease stayed unchanged for its whole time to live.
+    Ttl,
+    /// ECS reports the owner's task as stopped.
+    EcsStopped,
+}
+
+/// One process, or several that share the work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DeploymentMode {
+    /// One process.
+    Standalone,
+    /// Several replicas.
+    Clustered,
+}
+
+/// How much is logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LogLevel {
+    /// Every step.
+    Debug,
+    /// What an operator wants to know.
+    Info,
+    /// What deserves a look.
+    #[serde(alias = "warning")]
+    Warn,
+    /// What went wrong.
+    Error,
+}
+
+impl LogLevel {
+    /// The name of the level.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Debug => "debug",
+            Self::Info => "info",
+            Self::Warn => "warn",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// The form of log lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LogFormat {
+    /// One JSON object a line.
+    Json,
+    /// Lines for people.
+    Human,
+}
+
+/// How metrics leave the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum MetricsExporter {
+    /// On `/metrics` only.
+    Prometheus,
+    /// On `/metrics`, and as embedded metric format on standard output.
+    Emf,
+}
+
+/// The program's own listeners.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Http {
+    /// Where the admin interface listens. It needs `admin_api_key`; without a key it is off.
+    pub admin_addr: ListenAddr,
+    /// Where health, readiness, metrics and the status page are served.
+    pub monitor_addr: ListenAddr,
+    /// Where messages of HTTP receivers and of other replicas come in.
+    pub transport_addr: ListenAddr,
+    /// The key of the admin interface: at least 16 characters.
+    pub admin_api_key: Option<Secret>,
+    /// The key of the detailed monitor pages. Left out: they are open.
+    pub monitor_api_key: Option<Secret>,
+    /// Web origins that may call the interfaces. `*` is refused.
+    pub cors_origins: Vec<String>,
+    /// Certificate chain (PEM) of the listeners; only together with `tls_key_file`.
+    pub tls_cert_file: Option<String>,
+    /// Private key (PEM) of the listeners; only together with `tls_cert_file`.
+    pub tls_key_file: Option<String>,
+}
+
+impl Default for Http {
+    fn default() -> Self {
+        Self {
+            admin_addr: ListenAddr::port(8080),
+            monitor_addr: ListenAddr::port(8081),
+            transport_addr: ListenAddr::port(8082),
+            admin_api_key: None,
+            monitor_api_key: None,
+            cors_origins: Vec::new(),
+            tls_cert_file: None,
+            tls_key_file: None,
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! The configuration as it is written: one definition, from which decoding, the JSON Schema and the reference page come.
+//!
+//! The doc comments of fields are what users read in their editor and in the reference.
+
+mod bridge;
+mod policy;
+mod route;
+mod store;
+mod transport;
+
+pub use bridge::{
+    Bridge, Cluster, DeploymentMode, Evidence, Http, LogFormat, LogLevel, MetricsExporter,
+};
+pub use policy::{AckAfter, Backoff, OnFailure, Policy};
+pub use route::{
+    DeliveryMode, DispatchMode, DrainStrategy, DrainStrategyKind, Literal, Operator, Resolver,
+    ResolverKind, Route, RouteSession, Rule,
+};
+pub use store::{
+    DlqOptions, DlqStore, LeaseOptions, LeaseStore, OutboxOptions, OutboxStore, StoreKind, Stores,
+    SubscriptionOptions, SubscriptionStore,
+};
+pub use transport::{
+    Binding, ClientIdSuffix, MessageIdSource, MqttSession, ProtocolVersion, Receiver,
+    ReceiverOptions, Sender, SenderOptions, Session, SessionMode, SessionOptions,
+    SubscriptionTuning, Tls, Topic, TopicOptions, Transport, Will,
+};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The whole configuration of a bridge.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(extend("required" = ["bridge"]))]
+pub struct Config {
+    /// A number that grows with every change, for those who publish configurations; shown, nothing else depends on it.
+    #[serde(default)]
+    pub version: u64,
+    /// The process itself.
+    #[serde(default)]
+    pub bridge: Bridge,
+    /// Where leases, waiting messages, dead letters and subscription histories are kept.
+    #[serde(default)]
+    pub stores: Stores,
+    /// Connections to MQTT brokers.
+    #[serde(default)]
+    pub sessions: Vec<Session>,
+    /// Where messages come from.
+    #[serde(default)]
+    pub receivers: Vec<Receiver>,
+    /// Clients of destinations.
+    #[serde(default)]
+    pub senders: Vec<Sender>,
+    /// Named destinations.
+    #[serde(default)]
+    pub bindings: Vec<Binding>,
+    /// From a receiver to bindings, and how.
+    #[serde(default)]
+    pub routes: Vec<Route>,
+    /// The program's own listeners.
+    #[serde(default)]
+    pub http: Http,
+}
