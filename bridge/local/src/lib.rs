@@ -5,3 +5,4 @@
 mod calls;
 pub mod memory;
 mod paging;
+pub mod sqlite;

@@ -1,0 +1,38 @@
+//! Stores in one SQLite file: the default of a bridge that runs alone.
+//!
+//! **Durability.** The file is in WAL mode with `synchronous=FULL`: an answered write survives `kill -9` and power loss. One put is one
+//! transaction and one fsync. Rows are kept readable: `sqlite3 file 'select pk, sk, kind, epoch, count from outbox'` shows a log.
+//!
+//! **One writer.** [`OpenMode::ReadWrite`] holds an exclusive lock on `<file>.lock` as long as the store lives, so a second process gets
+//! [`LocalStoreError::Locked`], which names the first. The lock is a file of its own because SQLite's locks belong to the process and
+//! would be lost with any descriptor of the database that the process closes; it is never deleted, and means nothing while nobody holds
+//! it. Within one process a second open of the same file answers the same store, so that an outbox and the dead letters may share it.
+//!
+//! **Readers.** [`OpenMode::ReadOnly`] takes no lock and works beside a running writer: it sees whatever was committed before each call
+//! began. Its writes are refused.
+//!
+//! **The thread.** All calls of a store run one after another on a thread that the store owns, behind a queue of [`QUEUE_CALLS`] calls; a
+//! full queue makes callers wait. A caller that stops waiting does not stop its call: a write that was queued takes effect, which is
+//! what [`Outcome::Unknown`](causeway_core::outcome::Outcome) stands for. The last handle that is dropped lets the queue run empty,
+//! closes the file and gives the lock back; that blocks for as long as the queued calls take.
+//!
+//! **Size.** The file keeps the size of the largest backlog that it held; the space is used again. `-wal` beside it is cut to
+//! [`WAL_BYTES`] once a burst is over.
+
+mod connection;
+mod dead_letters;
+mod error;
+mod file;
+mod lock;
+mod outbox;
+mod schema;
+mod store;
+mod thread;
+mod value;
+
+pub use connection::WAL_BYTES;
+pub use dead_letters::SqliteDeadLetters;
+pub use error::LocalStoreError;
+pub use outbox::SqliteOutbox;
+pub use store::{OpenMode, SqliteStore};
+pub use thread::QUEUE_CALLS;

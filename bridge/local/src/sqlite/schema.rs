@@ -1,0 +1,147 @@
+//! The tables, their version, and whose database it is.
+
+use super::LocalStoreError;
+use rusqlite::{Connection, TransactionBehavior};
+use std::path::Path;
+
+/// The version that this release writes, in `user_version`.
+pub(super) const VERSION: i64 = 1;
+
+/// "CSWY", in `application_id`: tells a store from another program's database.
+const APPLICATION: i64 = 0x4353_5759;
+
+/// Columns of 64 unsigned bits are `ANY`, see [`super::value::Number`]. Bodies and payloads stand last, so that the columns before them are
+/// read without them. Slot 0 of a log is its head row: kind, epoch, drained, progress.
+const TABLES: &str = "
+CREATE TABLE outbox (
+    pk TEXT NOT NULL,
+    sk ANY NOT NULL,
+    kind TEXT NOT NULL,
+    epoch ANY NOT NULL,
+    drained ANY NOT NULL,
+    id TEXT,
+    owner TEXT,
+    opened_at ANY,
+    count INTEGER,
+    codec INTEGER,
+    created_at ANY,
+    earliest_expiry ANY,
+    progress TEXT,
+    body BLOB,
+    PRIMARY KEY (pk, sk)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE registry (
+    log TEXT NOT NULL PRIMARY KEY,
+    epoch ANY NOT NULL,
+    lanes INTEGER NOT NULL,
+    state TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE dlq (
+    id TEXT NOT NULL PRIMARY KEY,
+    route TEXT NOT NULL,
+    binding TEXT NOT NULL,
+    session TEXT NOT NULL,
+    source TEXT NOT NULL,
+    address TEXT NOT NULL,
+    category TEXT NOT NULL,
+    error_code TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    last_error TEXT NOT NULL,
+    attempts INTEGER NOT NULL,
+    redrive_count INTEGER NOT NULL,
+    state TEXT NOT NULL,
+    failed_at ANY NOT NULL,
+    received_at ANY NOT NULL,
+    topic TEXT NOT NULL,
+    qos INTEGER NOT NULL,
+    retain INTEGER NOT NULL,
+    headers TEXT NOT NULL,
+    correlation_data BLOB,
+    payload BLOB NOT NULL
+) STRICT;
+
+CREATE INDEX dlq_by_age ON dlq (failed_at, id);
+CREATE INDEX dlq_by_route ON dlq (route, failed_at, id);
+CREATE INDEX dlq_by_category ON dlq (category, failed_at, id);
+";
+
+/// What a database turned out to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// Nothing in it.
+    Empty,
+    /// A store of this version.
+    Current,
+}
+
+/// Looks at the database without changing it.
+///
+/// # Errors
+/// Where it is no database, another program's, or a newer release's.
+pub(super) fn inspect(connection: &Connection, path: &Path) -> Result<Found, LocalStoreError> {
+    let number = |sql: &str| -> Result<i64, LocalStoreError> {
+        connection
+            .query_row(sql, [], |row| row.get(0))
+            .map_err(|error| LocalStoreError::of(path.to_owned(), error))
+    };
+    let (application, version) = (
+        number("PRAGMA application_id")?,
+        number("PRAGMA user_version")?,
+    );
+    if application == 0 && version == 0 && number("SELECT count(*) FROM sqlite_schema")? == 0 {
+        return Ok(Found::Empty);
+    }
+    if application != APPLICATION {
+        return Err(LocalStoreError::Foreign {
+            path: path.to_owned(),
+        });
+    }
+    if version > VERSION {
+        return Err(LocalStoreError::NewerSchema {
+            path: path.to_owned(),
+            found: version,
+            known: VERSION,
+        });
+    }
+    if version < VERSION {
+        return Err(LocalStoreError::Damaged {
+            path: path.to_owned(),
+            reason: format!("schema version {version} was never released"),
+        });
+    }
+    verify(connection).map_err(|error| LocalStoreError::Damaged {
+        path: path.to_owned(),
+        reason: error.to_string(),
+    })?;
+    Ok(Found::Current)
+}
+
+/// Makes the tables in an empty database, all or none.
+///
+/// # Errors
+/// What SQLite refuses.
+pub(super) fn create(connection: &mut Connection) -> rusqlite::Result<()> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    transaction.execute_batch(TABLES)?;
+    transaction.pragma_update(None, "application_id", APPLICATION)?;
+    transaction.pragma_update(None, "user_version", VERSION)?;
+    transaction.commit()
+}
+
+/// Checks that the tables are there and have their columns.
+///
+/// # Errors
+/// What SQLite says of the first that is missing.
+pub(super) fn verify(connection: &Connection) -> rusqlite::Result<()> {
+    for sql in [
+        "SELECT pk, sk, kind, epoch, drained, id, owner, opened_at, count, codec, created_at, earliest_expiry, progress, body FROM outbox LIMIT 0",
+        "SELECT log, epoch, lanes, state FROM registry LIMIT 0",
+        "SELECT id, route, binding, session, source, address, category, error_code, reason, last_error, attempts, redrive_count, state, failed_at,
+            received_at, topic, qos, retain, headers, correlation_data, payload FROM dlq LIMIT 0",
+    ] {
+        connection.prepare_cached(sql)?;
+    }
+    Ok(())
+}
