@@ -12,6 +12,7 @@ pub mod fake;
 use async_trait::async_trait;
 use causeway_core::dead_letter::{DeadLetter, DeadLetterState};
 pub use causeway_core::identity::{ConnectionEpoch, DeliveryId};
+pub use causeway_core::log::{Page, Put};
 use causeway_core::identity::{EntryId, Epoch, LogName, Slot};
 use causeway_core::message::{Entry, Message};
 use causeway_core::outcome::{Fault, Outcome};
@@ -107,24 +108,6 @@ pub struct SourceCounters {
     pub window_overruns: u64,
     /// Messages of quality of service 0 that were dropped because the buffer was full.
     pub dropped_qos0: u64,
-}
-
-/// How a put-if-absent ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Put {
-    /// The row stands at its slot: written now, or by an earlier attempt of the same row.
-    Stored,
-    /// Another row stands there.
-    Occupied(RowMeta),
-}
-
-/// Rows in slot order, and where to go on.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Page {
-    /// The rows, ascending.
-    pub rows: Vec<(Slot, Row)>,
-    /// Read on after this slot; `None` where the page reached `up_to`.
-    pub next_after: Option<Slot>,
 }
 
 /// What the registry tells of a log.

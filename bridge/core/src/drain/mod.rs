@@ -70,6 +70,8 @@ pub struct Launch {
     pub route: usize,
     /// Its entries; empty where all had expired.
     pub entries: Vec<Arc<Entry>>,
+    /// How long each entry that is sent for the first time by this owner had been ready.
+    pub delays: Vec<Duration>,
     /// What is not sent because it expired; the caller's to settle or park.
     pub expired: Vec<Item>,
 }
@@ -216,13 +218,17 @@ impl Drain {
             let Some(count) = batch_count(lane, pace, now, eager) else { continue };
             let mut items = Vec::with_capacity(count);
             let mut expired = Vec::new();
+            let mut delays = Vec::new();
             for _ in 0..count {
                 let Some((_, mut item)) = lane.ready.pop_first() else { break };
                 if is_expired(&item) {
                     expired.push(item);
                     continue;
                 }
-                item.first_attempt.get_or_insert(now);
+                if item.first_attempt.is_none() {
+                    item.first_attempt = Some(now);
+                    delays.push(now.since(item.ready_at));
+                }
                 item.attempts = item.attempts.saturating_add(1);
                 items.push(item);
             }
@@ -234,7 +240,7 @@ impl Drain {
                 lane.last_send_began = Some(now);
                 self.flights.insert(batch, items);
             }
-            return Some(Launch { batch, route, entries, expired });
+            return Some(Launch { batch, route, entries, delays, expired });
         }
         None
     }
@@ -248,6 +254,12 @@ impl Drain {
             }
         }
         items
+    }
+
+    /// Whether any entry is ready to be sent.
+    #[must_use]
+    pub fn has_ready(&self) -> bool {
+        self.lanes.iter().any(|lane| !lane.ready.is_empty())
     }
 
     /// Puts an entry back until `at`.

@@ -3,7 +3,7 @@
 //! While the reader keeps up, a segment goes from the writer's memory straight to the drain and the log is never read. Once memory is full, or
 //! after a takeover, segments are read back page by page; what is appended meanwhile waits its turn in the log.
 
-use super::{PageAnswer, PagePurpose};
+use super::{Page, PagePurpose};
 use crate::identity::{Position, Slot};
 use crate::log::Call;
 use crate::message::Entry;
@@ -130,7 +130,7 @@ impl Loader {
     /// Takes the answer to a page read.
     ///
     /// Returns how many entries it put aside that had been staged, so that they count as left in the log again.
-    pub fn answer(&mut self, now: Instant, page: Result<PageAnswer, Fault>) -> Vec<Arc<Entry>> {
+    pub fn answer(&mut self, now: Instant, page: Result<Page, Fault>) -> Vec<Arc<Entry>> {
         let Some(up_to) = self.reading_up_to.take() else { return Vec::new() };
         let staged = core::mem::take(&mut self.staged);
         self.staged_bytes = 0;

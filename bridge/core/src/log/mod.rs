@@ -100,13 +100,13 @@ pub enum Answer {
     /// To [`Call::Register`].
     Registered(Outcome<bool>),
     /// To [`Call::Put`].
-    Put(Outcome<PutAnswer>),
+    Put(Outcome<Put>),
     /// To [`Call::ReadPage`].
     Page {
         /// Who asked.
         purpose: PagePurpose,
         /// The rows, and where to read on.
-        page: Result<PageAnswer, Fault>,
+        page: Result<Page, Fault>,
     },
     /// To [`Call::PutHead`].
     HeadPut(Outcome<bool>),
@@ -116,7 +116,7 @@ pub enum Answer {
 
 /// How a put-if-absent ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PutAnswer {
+pub enum Put {
     /// The row stands at its slot: written now, or by an earlier attempt of the same row.
     Stored,
     /// Another row stands there.
@@ -125,7 +125,7 @@ pub enum PutAnswer {
 
 /// Rows in slot order, and where to go on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PageAnswer {
+pub struct Page {
     /// The rows, ascending.
     pub rows: Vec<(Slot, Row)>,
     /// Read on after this slot; `None` where the page reached its end.

@@ -1,7 +1,7 @@
 //! Opening a log and appending to it.
 
-use super::{Answer, Call, PutAnswer};
-use crate::identity::{DeliveryId, Epoch, Id128, IdSequence, Slot};
+use super::{Answer, Call, Put};
+use crate::identity::{ConnectionEpoch, DeliveryId, Epoch, Id128, IdSequence, Slot};
 use crate::message::Entry;
 use crate::outcome::{Fault, Outcome};
 use crate::rows::{Anchor, CODEC_POSTCARD_ZSTD, Head, Row, RowMeta, Segment, pack};
@@ -45,8 +45,10 @@ impl Default for SegmentOptions {
 pub struct Pending {
     /// The entry.
     pub entry: Arc<Entry>,
-    /// The delivery that ends with this entry; acknowledging it is allowed once the entry is stored.
-    pub delivery: Option<DeliveryId>,
+    /// The delivery that it came by.
+    pub delivery: DeliveryId,
+    /// Whether it is the delivery's last entry: once it is stored the delivery may be acknowledged.
+    pub completes_delivery: bool,
     /// When it came.
     pub since: Instant,
 }
@@ -265,6 +267,15 @@ impl Writer {
         self.pending.push_back(pending);
     }
 
+    /// Gives up what came by `connection` and is not being written yet: it can no longer be acknowledged, and the source brings it again.
+    pub fn forget(&mut self, connection: ConnectionEpoch) -> Vec<Arc<Entry>> {
+        let (gone, kept): (VecDeque<Pending>, VecDeque<Pending>) =
+            core::mem::take(&mut self.pending).into_iter().partition(|pending| pending.delivery.connection == connection);
+        self.pending = kept;
+        self.pending_bytes = self.pending.iter().map(|pending| pending.entry.message.weight()).sum();
+        gone.into_iter().map(|pending| pending.entry).collect()
+    }
+
     /// From now on nothing waits for company.
     pub fn flush(&mut self) {
         self.flushing = true;
@@ -308,7 +319,7 @@ impl Writer {
         let count = self.closing_count(now)?;
         let taken: Vec<Pending> = self.pending.drain(..count).collect();
         self.pending_bytes -= taken.iter().map(|pending| pending.entry.message.weight()).sum::<usize>();
-        let delivery = taken.iter().rev().find_map(|pending| pending.delivery);
+        let delivery = taken.iter().rev().find(|pending| pending.completes_delivery).map(|pending| pending.delivery);
         let entries: Vec<Arc<Entry>> = taken.into_iter().map(|pending| pending.entry).collect();
         let body = match pack(&entries) {
             Ok(body) => body,
@@ -431,27 +442,27 @@ impl Writer {
         self.phase = Phase::PutAnchor { slot: tail.next(), row: Arc::new(Row::Anchor(anchor)) };
     }
 
-    fn anchor_put(&mut self, now: Instant, slot: Slot, row: &Row, outcome: Outcome<PutAnswer>) {
+    fn anchor_put(&mut self, now: Instant, slot: Slot, row: &Row, outcome: Outcome<Put>) {
         match outcome {
-            Outcome::Done(PutAnswer::Stored) => {
+            Outcome::Done(Put::Stored) => {
                 self.succeeded();
                 self.phase = Phase::Confirm { slot, id: row.id(), drained: row.drained() };
             }
-            Outcome::Done(PutAnswer::Occupied(meta)) if meta.id == row.id() => {
+            Outcome::Done(Put::Occupied(meta)) if meta.id == row.id() => {
                 self.succeeded();
                 self.phase = Phase::Confirm { slot, id: row.id(), drained: row.drained() };
             }
-            Outcome::Done(PutAnswer::Occupied(meta)) if meta.epoch > self.epoch => self.fenced(meta),
+            Outcome::Done(Put::Occupied(meta)) if meta.epoch > self.epoch => self.fenced(meta),
             // Never a blind step forward: the anchor would carry an old `drained`, and the head would fall back.
-            Outcome::Done(PutAnswer::Occupied(_)) => self.phase = Phase::ReadTail,
+            Outcome::Done(Put::Occupied(_)) => self.phase = Phase::ReadTail,
             Outcome::NotDone(fault) | Outcome::Unknown(fault) => self.failed(now, fault),
         }
     }
 
-    fn segment_put(&mut self, now: Instant, outcome: Outcome<PutAnswer>) -> Option<WriterEvent> {
+    fn segment_put(&mut self, now: Instant, outcome: Outcome<Put>) -> Option<WriterEvent> {
         let append = self.append.as_mut()?;
         match outcome {
-            Outcome::Done(PutAnswer::Stored) => {
+            Outcome::Done(Put::Stored) => {
                 if append.doubtful || now.since(append.began) > self.options.doubt_after {
                     append.verifying = true;
                     self.succeeded();
@@ -460,12 +471,12 @@ impl Writer {
                 self.succeeded();
                 self.stored(now)
             }
-            Outcome::Done(PutAnswer::Occupied(meta)) if meta.id == append.row.id() => {
+            Outcome::Done(Put::Occupied(meta)) if meta.id == append.row.id() => {
                 append.verifying = true;
                 self.succeeded();
                 None
             }
-            Outcome::Done(PutAnswer::Occupied(meta)) => {
+            Outcome::Done(Put::Occupied(meta)) => {
                 self.fenced(meta);
                 None
             }

@@ -11,6 +11,8 @@ pub struct RouteCounters {
     pub delivered: u64,
     /// Dead-lettered.
     pub dead_lettered: u64,
+    /// Given up before they were durable, because their connection ended: the source brings them again.
+    pub returned: u64,
     /// Dropped past their expiry, as the policy wants.
     pub expired: u64,
     /// Dropped because they were refused for good, as the policy wants.
@@ -38,7 +40,7 @@ impl RouteStatus {
     pub fn imbalance(&self) -> i64 {
         let counters = &self.counters;
         let came = counters.received + counters.recovered;
-        let gone = counters.delivered + counters.dead_lettered + counters.expired + counters.dropped;
+        let gone = counters.delivered + counters.dead_lettered + counters.expired + counters.dropped + counters.returned;
         came.cast_signed() - (gone + self.pending + self.in_outbox + self.in_flight).cast_signed()
     }
 }

@@ -9,7 +9,7 @@ pub mod options;
 use crate::dead_letter::DeadLetter;
 use crate::drain::{BatchId, Drain, Item, Pace, ParkId};
 use crate::drain::retry::Jitter;
-use crate::identity::{DeliveryId, Epoch, IdSequence, Position, Slot};
+use crate::identity::{ConnectionEpoch, DeliveryId, Epoch, IdSequence, Position, Slot};
 use crate::log::loader::Loader;
 use crate::log::settled::{HeadSnapshot, Settled};
 use crate::log::writer::{LOAD_LINGERS, Pending, Stored, Writer, WriterEnd, WriterEvent};
@@ -46,6 +46,11 @@ pub enum Event {
         receiver: Arc<str>,
         /// The message.
         message: Message,
+    },
+    /// A connection of the source ended. What came by it and is not durable yet comes again.
+    Disconnected {
+        /// The connection.
+        connection: ConnectionEpoch,
     },
     /// The log's store answered.
     Log(Answer),
@@ -87,6 +92,8 @@ pub enum Effect {
         route: usize,
         /// The entries.
         entries: Vec<Arc<Entry>>,
+        /// How long each entry that is sent for the first time had been ready.
+        delays: Vec<Duration>,
     },
     /// Write a dead letter; the outcome comes back as [`Event::Parked`].
     Park {
@@ -278,6 +285,14 @@ impl Owner {
         }
         match event {
             Event::Delivered { delivery, receiver, message } => self.delivered(now, wall, delivery, &receiver, message),
+            Event::Disconnected { connection } => {
+                for entry in self.writer.forget(connection) {
+                    let route = self.route_of(&entry);
+                    if let Some(counters) = self.counters.get_mut(route) {
+                        counters.returned += 1;
+                    }
+                }
+            }
             Event::Log(answer) => self.answered(now, wall, answer),
             Event::Sent { batch, outcomes } => self.sent(now, wall, batch, outcomes),
             Event::Parked { park, outcome } => self.parked(now, park, outcome),
@@ -333,7 +348,7 @@ impl Owner {
                 expires_at,
                 message: message.clone(),
             });
-            self.writer.push(Pending { entry, delivery: (nth == last).then_some(delivery), since: now });
+            self.writer.push(Pending { entry, delivery, completes_delivery: nth == last, since: now });
         }
     }
 
@@ -418,7 +433,7 @@ impl Owner {
         self.drain.len() < self.options.memory_entries && self.drain.weight() < self.options.memory_bytes
     }
 
-    fn swept(&mut self, page: Result<crate::log::PageAnswer, Fault>) {
+    fn swept(&mut self, page: Result<crate::log::Page, Fault>) {
         self.sweeping = false;
         match page {
             Ok(page) => {
@@ -654,7 +669,7 @@ impl Owner {
                 }
             }
             if !launch.entries.is_empty() {
-                self.effects.push(Effect::Send { batch: launch.batch, route: launch.route, entries: launch.entries });
+                self.effects.push(Effect::Send { batch: launch.batch, route: launch.route, entries: launch.entries, delays: launch.delays });
             }
         }
     }
@@ -731,6 +746,18 @@ impl Owner {
         }
     }
 
+    /// Entries that a crash now would send again, besides those that the source has not seen acknowledged.
+    #[must_use]
+    pub fn exposed(&self) -> usize {
+        self.settled.exposed() + self.drain.in_flight()
+    }
+
+    /// Whether entries are ready and none is on its way.
+    #[must_use]
+    pub fn is_due(&self) -> bool {
+        self.drain.in_flight() == 0 && self.drain.has_ready() && self.stage == Stage::Running
+    }
+
     /// A picture of the state for people and metrics.
     #[must_use]
     pub fn status(&self, wall: UnixMillis) -> OwnerStatus {
@@ -744,7 +771,7 @@ impl Owner {
             in_memory: self.drain.len(),
             in_memory_bytes: self.drain.weight(),
             in_flight: self.drain.in_flight(),
-            exposed: self.settled.exposed() + self.drain.in_flight(),
+            exposed: self.exposed(),
             settled_ahead: self.settled.settled_ahead(),
             oldest_age: self.drain.oldest().map(|item| wall.since(item.entry.received_at)),
             routes,
