@@ -2,6 +2,7 @@
 
 use crate::status::StatusBoard;
 use crate::telemetry::Metrics;
+use causeway_core::config::model::{OutboxOptions, Policy};
 use causeway_core::dead_letter::Destination;
 use causeway_core::identity::LogName;
 use causeway_ports::{Clock, DeadLetters, Outbox, Sink, Source};
@@ -25,6 +26,12 @@ pub struct SessionParts {
     pub routes: Vec<RouteParts>,
     /// The log's store.
     pub outbox: Arc<dyn Outbox>,
+    /// The log's limits and lingers.
+    pub limits: OutboxOptions,
+    /// After how long an entry handed to a send that never ended is taken up again; above every `send_timeout`.
+    pub stale_claim: Duration,
+    /// How many sends may run side by side.
+    pub max_concurrent_sends: usize,
     /// Where dead letters go; `None` where the configuration has no store for them (then no route may ask for one).
     pub dead_letters: Option<Arc<dyn DeadLetters>>,
     /// Connects the source. Called once, after the log's anchor is confirmed.
@@ -58,47 +65,11 @@ pub struct RouteParts {
     /// Where its entries are sent.
     pub sink: Arc<dyn Sink>,
     /// What to do with entries that do not go through.
-    pub policy: RoutePolicy,
+    pub policy: Policy,
 }
 
 impl core::fmt::Debug for RouteParts {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("RouteParts").field("id", &self.id).field("receiver", &self.receiver).field("policy", &self.policy).finish_non_exhaustive()
     }
-}
-
-/// What becomes of a message that cannot be delivered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Disposal {
-    /// It is kept as a dead letter.
-    DeadLetter,
-    /// It is dropped and counted.
-    Drop,
-}
-
-/// A route's policy, with every default filled in.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct RoutePolicy {
-    /// Messages of the route that may be on their way at once.
-    pub max_in_flight: usize,
-    /// Attempts before an entry is poison; 0 for no bound. Only together with `replay_budget`.
-    pub max_replay_attempts: u32,
-    /// Age before an entry is poison.
-    pub replay_budget: Duration,
-    /// Entries that may wait in the log before admission is held back.
-    pub max_outbox_depth: u64,
-    /// What becomes of expired messages.
-    pub on_expired: Disposal,
-    /// What becomes of messages that are refused for good.
-    pub on_permanent_failure: Disposal,
-    /// Bound of one send.
-    pub send_timeout: Duration,
-    /// The first pause after a failed attempt.
-    pub backoff_initial: Duration,
-    /// The longest pause.
-    pub backoff_max: Duration,
-    /// By how much each pause is longer than the one before.
-    pub backoff_multiplier: f64,
-    /// The random part of a pause, 0 to 1.
-    pub backoff_jitter: f64,
 }

@@ -1,0 +1,246 @@
+//! The monitor: liveness, readiness, health, topology, routes, metrics, and the status page.
+
+use super::auth::ApiKey;
+use super::page;
+use crate::status::{BridgeStatus, LogPhase, RouteStatus, ServiceLevel, SessionRole, SessionStatus};
+use crate::telemetry::collect::Collector;
+use crate::telemetry::prometheus;
+use axum::extract::{Query, Request, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use std::io;
+use std::sync::Arc;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+/// Where every path of the monitor's programs' interface begins.
+pub const PREFIX: &str = "/api/v1/monitor";
+
+/// What the monitor answers from.
+#[derive(Clone, Debug)]
+pub struct Monitor {
+    collector: Collector,
+    topology: Arc<Value>,
+    key: Option<ApiKey>,
+}
+
+impl Monitor {
+    /// A monitor that answers from `collector`; `topology` is what `/topology` shows besides the status (sessions, routes and stores as
+    /// configured, without secrets). With a `key`, the detailed pages ask for it.
+    #[must_use]
+    pub fn new(collector: Collector, topology: Value, key: Option<&str>) -> Self {
+        Self { collector, topology: Arc::new(topology), key: key.map(ApiKey::new) }
+    }
+
+    /// Every route of the monitor.
+    pub fn router(self) -> Router {
+        let detailed = Router::new()
+            .route("/deephealth", get(deep_health))
+            .route("/topology", get(topology))
+            .route("/routes", get(routes))
+            .route("/status", get(status))
+            .route_layer(middleware::from_fn_with_state(self.clone(), authorize));
+        let open = Router::new().route("/live", get(live)).route("/ready", get(ready)).route("/health", get(health));
+        Router::new()
+            .nest(PREFIX, open.merge(detailed))
+            .route("/metrics", get(metrics))
+            .merge(page::routes())
+            .fallback(|| async { answer(StatusCode::NOT_FOUND, json!({ "error": "no such page" })) })
+            .layer(middleware::map_response(harden))
+            .with_state(self)
+    }
+
+    /// Serves on `listener` until `stop`.
+    ///
+    /// # Errors
+    /// Those of the listener.
+    pub async fn serve(self, listener: TcpListener, stop: CancellationToken) -> io::Result<()> {
+        axum::serve(listener, self.router()).with_graceful_shutdown(stop.cancelled_owned()).await
+    }
+
+    fn now(&self) -> BridgeStatus {
+        self.collector.status.snapshot()
+    }
+}
+
+/// No page runs foreign code, is shown in a frame, or is kept by a cache.
+async fn harden(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static("default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+async fn authorize(State(monitor): State<Monitor>, request: Request, next: Next) -> Response {
+    match &monitor.key {
+        Some(key) if !key.admits(request.headers()) => {
+            answer(StatusCode::UNAUTHORIZED, json!({ "error": "send http.monitor_api_key as X-API-Key or as a bearer token" }))
+        }
+        Some(_) | None => next.run(request).await,
+    }
+}
+
+fn answer(status: StatusCode, body: Value) -> Response {
+    (status, Json(body)).into_response()
+}
+
+const fn code(good: bool) -> StatusCode {
+    if good { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
+}
+
+async fn live(State(monitor): State<Monitor>) -> Response {
+    let stalled = monitor.now().stalled;
+    let alive = stalled.is_empty();
+    answer(code(alive), json!({ "status": if alive { "alive" } else { "terminal" }, "stalled": stalled }))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ReadyQuery {
+    level: Option<String>,
+}
+
+async fn ready(State(monitor): State<Monitor>, Query(query): Query<ReadyQuery>) -> Response {
+    let requested = match query.level.as_deref() {
+        None => ServiceLevel::Full,
+        Some(name) => match ServiceLevel::parse(name) {
+            Some(level) if level > ServiceLevel::Down => level,
+            Some(_) | None => return answer(StatusCode::BAD_REQUEST, json!({ "error": "level is one of live, running, connected, subscribed, full" })),
+        },
+    };
+    let status = monitor.now();
+    let ready = is_ready(&status, requested);
+    let word = if ready { "ready" } else { "not_ready" };
+    answer(code(ready), json!({ "status": word, "role": role(&status), "level": status.service_level, "requested": requested }))
+}
+
+fn is_ready(status: &BridgeStatus, requested: ServiceLevel) -> bool {
+    !status.shutting_down && status.service_level >= requested
+}
+
+fn role(status: &BridgeStatus) -> &'static str {
+    let owns = status.sessions.iter().any(|session| session.role == SessionRole::Owner);
+    if owns || status.sessions.is_empty() { "owner" } else { "standby" }
+}
+
+fn health_word(status: &BridgeStatus) -> &'static str {
+    let ended = |session: &SessionStatus| matches!(session.log, LogPhase::Fenced | LogPhase::Stopped);
+    if status.shutting_down || status.sessions.is_empty() {
+        "not_running"
+    } else if !status.stalled.is_empty() || status.sessions.iter().any(ended) {
+        "unhealthy"
+    } else if status.service_level < ServiceLevel::Connected {
+        "unavailable"
+    } else {
+        "ok"
+    }
+}
+
+async fn health(State(monitor): State<Monitor>) -> Response {
+    let word = health_word(&monitor.now());
+    answer(code(word == "ok"), json!({ "status": word }))
+}
+
+async fn deep_health(State(monitor): State<Monitor>) -> Response {
+    let status = monitor.now();
+    let word = health_word(&status);
+    let sessions: Vec<Value> = status.sessions.iter().map(|session| deep_session(session, &status)).collect();
+    let body = json!({
+        "running": !status.shutting_down && !status.sessions.is_empty(),
+        "healthy": word == "ok",
+        "status": word,
+        "instance_id": status.instance_id,
+        "role": role(&status),
+        "ready_for_traffic": is_ready(&status, ServiceLevel::Full),
+        "empty": status.sessions.is_empty(),
+        "service_level": status.service_level,
+        "level": status.service_level as u8,
+        "stalled": status.stalled,
+        "sessions": sessions,
+        "routes": route_views(&status),
+    });
+    answer(code(word == "ok"), body)
+}
+
+fn deep_session(session: &SessionStatus, status: &BridgeStatus) -> Value {
+    json!({
+        "session_id": session.id,
+        "connected": session.connected,
+        "has_lease": session.role == SessionRole::Owner && session.log != LogPhase::Fenced,
+        "epoch": session.epoch,
+        "subscriptions_wanted": session.subscriptions_wanted,
+        "subscriptions_active": session.subscriptions_active,
+        "refused": session.refused,
+        "ready": session.service_level >= ServiceLevel::Full && !status.shutting_down,
+        "service_level": session.service_level,
+        "unsettled_count": session.outbox.entries,
+        "oldest_unsettled_age_ms": session.outbox.oldest_received_at.map(|at| status.taken_at.since(at).as_millis() as u64),
+        "unacknowledged": session.source.unacknowledged,
+        "last_fault": session.last_fault,
+    })
+}
+
+async fn topology(State(monitor): State<Monitor>) -> Response {
+    let status = monitor.now();
+    let mut body = (*monitor.topology).clone();
+    if let Some(object) = body.as_object_mut() {
+        object.insert("bridge_id".to_owned(), json!(status.bridge_id));
+        object.insert("instance_id".to_owned(), json!(status.instance_id));
+    }
+    answer(StatusCode::OK, body)
+}
+
+/// A route as it is shown: its account, and whether it is even.
+#[derive(Debug, Serialize)]
+struct RouteView<'a> {
+    #[serde(flatten)]
+    account: &'a RouteStatus,
+    dead_lettered_total: u64,
+    dropped_total: u64,
+    conservation_imbalance: i64,
+}
+
+fn route_views(status: &BridgeStatus) -> Vec<RouteView<'_>> {
+    let view = |route| {
+        let account: &RouteStatus = route;
+        RouteView {
+            account,
+            dead_lettered_total: account.dead_lettered_total(),
+            dropped_total: account.dropped_total(),
+            conservation_imbalance: account.imbalance(),
+        }
+    };
+    status.routes.iter().map(view).collect()
+}
+
+async fn routes(State(monitor): State<Monitor>) -> Response {
+    let status = monitor.now();
+    Json(json!({ "routes": route_views(&status) })).into_response()
+}
+
+/// What the status page polls.
+async fn status(State(monitor): State<Monitor>) -> Response {
+    let status = monitor.collector.status.snapshot();
+    let body = json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "health": health_word(&status),
+        "ready": is_ready(&status, ServiceLevel::Full),
+        "bridge": status,
+        "accounts": route_views(&status),
+        "memory_bytes": crate::telemetry::collect::memory().map(|memory| memory.resident),
+    });
+    Json(body).into_response()
+}
+
+async fn metrics(State(monitor): State<Monitor>) -> Response {
+    monitor.collector.collect();
+    let text = prometheus::render(&monitor.collector.metrics.gather());
+    ([(header::CONTENT_TYPE, prometheus::CONTENT_TYPE)], text).into_response()
+}
