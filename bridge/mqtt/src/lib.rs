@@ -1,1 +1,26 @@
-//! Placeholder.
+//! The MQTT 5 source of the Causeway bridge.
+//!
+//! [`start`] makes a [`MqttSource`], which implements [`causeway_ports::Source`]. One task owns everything MQTT; it makes a fresh client for
+//! every connection, so that nothing of one connection can leak into the next. The decisions behind it, and the library's traps, are in
+//! `docs/adr/0002-mqtt-client.md`.
+
+mod acks;
+mod backoff;
+mod connection;
+mod convert;
+mod dial;
+mod fault;
+pub mod filter;
+mod options;
+mod probe;
+mod session;
+mod source;
+mod subscriptions;
+mod tls;
+
+pub use options::{
+    BrokerUrl, CaSource, ClientIdentity, Credentials, MqttConfigError, Secret, SourceOptions,
+    Subscription, TlsOptions,
+};
+pub use probe::{ProbeReport, probe};
+pub use source::{ConnectionStatus, MqttSource, StatusHandle, start};

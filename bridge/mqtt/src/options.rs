@@ -1,0 +1,562 @@
+//! What a source needs to know, and which combinations make no sense.
+
+use crate::filter::{self, FilterError};
+use crate::tls;
+use core::fmt;
+use core::time::Duration;
+use std::collections::HashSet;
+use std::net::Ipv6Addr;
+use std::sync::Arc;
+
+/// Why the options are unusable. Each has a stable code for the program's own reports.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MqttConfigError {
+    /// The broker's URL cannot be read.
+    #[error("broker URL `{url}`: {reason}; write it like mqtt://host:1883 or mqtts://host:8883")]
+    BrokerUrl {
+        /// The URL, without what stood before an `@`.
+        url: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// A user name and password would travel unencrypted.
+    #[error(
+        "credentials are refused on the plaintext URL {0}; use mqtts://, or set allow_plaintext_credentials"
+    )]
+    PlaintextCredentials(String),
+    /// TLS material for a connection that does not use TLS.
+    #[error("TLS certificates are given but {0} does not use TLS; use mqtts://")]
+    TlsWithoutTls(String),
+    /// A certificate or key cannot be used.
+    #[error("TLS: {0}")]
+    Tls(String),
+    /// A setting is out of its range.
+    #[error("{setting}: {reason}")]
+    OutOfRange {
+        /// The setting's name.
+        setting: &'static str,
+        /// What is wrong with its value.
+        reason: &'static str,
+    },
+    /// A topic filter that no broker may accept.
+    #[error("topic filter `{filter}`: {reason}")]
+    Filter {
+        /// The filter.
+        filter: String,
+        /// What is wrong with it.
+        reason: FilterError,
+    },
+    /// The same filter twice: a broker keeps one subscription per filter, so the second receiver would get nothing.
+    #[error("topic filter `{0}` is subscribed twice; a broker keeps one subscription per filter")]
+    DuplicateFilter(String),
+}
+
+impl MqttConfigError {
+    /// The code that stands in reports.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::BrokerUrl { .. } => "E_BROKER_URL",
+            Self::PlaintextCredentials(_) => "E_PLAINTEXT_CREDENTIALS",
+            Self::TlsWithoutTls(_) => "E_TLS_WITHOUT_TLS",
+            Self::Tls(_) => "E_TLS",
+            Self::OutOfRange { .. } => "E_MQTT_RANGE",
+            Self::Filter { .. } => "E_TOPIC_FILTER",
+            Self::DuplicateFilter(_) => "E_DUPLICATE_FILTER",
+        }
+    }
+}
+
+/// Where the broker is, and whether TLS is spoken to it. The scheme alone decides that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BrokerUrl {
+    tls: bool,
+    host: String,
+    port: u16,
+}
+
+impl BrokerUrl {
+    /// Reads `mqtt://`, `tcp://` (plaintext, port 1883 unless given), `mqtts://`, `tls://` and `ssl://` (TLS, port 8883 unless given). IPv6 addresses
+    /// stand in brackets.
+    ///
+    /// # Errors
+    /// [`MqttConfigError::BrokerUrl`]; a user or password in the URL is refused too, because URLs end up in logs.
+    pub fn parse(url: &str) -> Result<Self, MqttConfigError> {
+        let shown = match (url.find("://"), url.rfind('@')) {
+            (Some(scheme), Some(at)) if at > scheme => {
+                format!("{}***{}", &url[..scheme + 3], &url[at..])
+            }
+            _ => url.to_owned(),
+        };
+        let wrong = |reason| MqttConfigError::BrokerUrl {
+            url: shown.clone(),
+            reason,
+        };
+        let (scheme, rest) = url
+            .split_once("://")
+            .ok_or_else(|| wrong("it has no scheme"))?;
+        let tls = match scheme.to_ascii_lowercase().as_str() {
+            "mqtt" | "tcp" => false,
+            "mqtts" | "tls" | "ssl" => true,
+            _ => return Err(wrong("the scheme must be mqtt, tcp, mqtts, tls or ssl")),
+        };
+        if rest.contains('@') {
+            return Err(wrong(
+                "credentials belong in their own settings, not in the URL",
+            ));
+        }
+        let authority = rest.strip_suffix('/').unwrap_or(rest);
+        if authority.contains(['/', '?', '#']) {
+            return Err(wrong("it must end after the port"));
+        }
+        let (host, port) = if let Some(bracketed) = authority.strip_prefix('[') {
+            let (host, after) = bracketed
+                .split_once(']')
+                .ok_or_else(|| wrong("a `[` without its `]`"))?;
+            host.parse::<Ipv6Addr>()
+                .map_err(|_| wrong("what stands in brackets is no IPv6 address"))?;
+            let port = if after.is_empty() {
+                None
+            } else {
+                Some(
+                    after
+                        .strip_prefix(':')
+                        .ok_or_else(|| wrong("only a port may follow the `]`"))?,
+                )
+            };
+            (host, port)
+        } else {
+            match authority.split_once(':') {
+                Some((_, port)) if port.contains(':') => {
+                    return Err(wrong("an IPv6 address needs brackets"));
+                }
+                Some((host, port)) => (host, Some(port)),
+                None => (authority, None),
+            }
+        };
+        if host.is_empty() {
+            return Err(wrong("it has no host"));
+        }
+        if host.chars().any(|c| c.is_whitespace() || c.is_control()) {
+            return Err(wrong("the host contains white space"));
+        }
+        let port = match port {
+            None if tls => 8883,
+            None => 1883,
+            Some(text) => text
+                .parse()
+                .ok()
+                .filter(|port| *port != 0)
+                .ok_or_else(|| wrong("the port must be a number from 1 to 65535"))?,
+        };
+        Ok(Self {
+            tls,
+            host: host.to_owned(),
+            port,
+        })
+    }
+
+    /// Host name or address, without brackets.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// The port.
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Whether the connection is encrypted and the broker's certificate verified.
+    #[must_use]
+    pub const fn uses_tls(&self) -> bool {
+        self.tls
+    }
+}
+
+impl fmt::Display for BrokerUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.tls { "mqtts" } else { "mqtt" };
+        let (open, close) = if self.host.contains(':') {
+            ("[", "]")
+        } else {
+            ("", "")
+        };
+        write!(f, "{scheme}://{open}{}{close}:{}", self.host, self.port)
+    }
+}
+
+/// Text that never shows in logs.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Wraps `text`.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The text itself, for the one place that must send it.
+    #[must_use]
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// What the broker asks for at login.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Credentials {
+    /// User name.
+    pub username: String,
+    /// Password.
+    pub password: Secret,
+}
+
+/// Which authorities may vouch for the broker.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum CaSource {
+    /// Those that the host trusts.
+    #[default]
+    SystemRoots,
+    /// The certificates in this PEM text, and no others.
+    Pem(Vec<u8>),
+}
+
+/// The certificate by which this client proves who it is.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ClientIdentity {
+    /// The certificate chain, leaf first, as PEM.
+    pub cert_pem: Vec<u8>,
+    /// Its private key, as PEM (PKCS#8, PKCS#1 or SEC1).
+    pub key_pem: Vec<u8>,
+}
+
+impl fmt::Debug for ClientIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientIdentity")
+            .field("cert_pem", &self.cert_pem.len())
+            .field("key_pem", &"***")
+            .finish()
+    }
+}
+
+/// How the broker is verified, and this client to it. There is no setting that turns verification off.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsOptions {
+    /// Who may vouch for the broker.
+    pub ca: CaSource,
+    /// Who this client is.
+    pub client: Option<ClientIdentity>,
+}
+
+/// A topic filter that a receiver wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subscription {
+    /// The filter, with `$share/group/` where it is shared.
+    pub filter: String,
+    /// The highest quality of service wanted. 2 is subscribed as 1: what was published with 2 then arrives with 1.
+    pub qos: u8,
+    /// Whose deliveries they are.
+    pub receiver: Arc<str>,
+}
+
+/// Everything that a source needs to know.
+#[derive(Clone, Debug)]
+pub struct SourceOptions {
+    /// The broker.
+    pub broker_url: BrokerUrl,
+    /// The client id; the broker keeps one session per id.
+    pub client_id: String,
+    /// Discards an earlier session at the first connection of this process. Later connections resume.
+    pub clean_start: bool,
+    /// How many seconds the broker keeps the session while this client is away. 0 keeps nothing: what was not acknowledged at a disconnect is lost.
+    pub session_expiry: u32,
+    /// The longest silence before a ping; whole seconds, rounded up. Zero turns pings and the watch over a silent broker off.
+    pub keep_alive: Duration,
+    /// How many deliveries the broker may send without an acknowledgement.
+    pub receive_maximum: u16,
+    /// The largest packet that the broker may send, in bytes. Larger messages are dropped by the broker, which tells nobody.
+    pub max_packet_bytes: u32,
+    /// For name, TCP, TLS and login together.
+    pub connect_timeout: Duration,
+    /// How long the broker may take to answer the subscriptions. Also the pause before refused ones are asked for again.
+    pub reconcile_timeout: Duration,
+    /// The first pause before another attempt; doubled up to `reconnect_max_delay`, each drawn from its upper half.
+    pub reconnect_delay: Duration,
+    /// The longest pause before another attempt.
+    pub reconnect_max_delay: Duration,
+    /// User name and password.
+    pub credentials: Option<Credentials>,
+    /// Whether they may travel unencrypted.
+    pub allow_plaintext_credentials: bool,
+    /// TLS material; used where the URL says TLS.
+    pub tls: TlsOptions,
+    /// The filters, in order: the first that matches decides where the broker does not.
+    pub subscriptions: Vec<Subscription>,
+    /// Whether the broker may be without a session for this client at the first connection. `false` counts that as a lost session: say so when an
+    /// earlier process is known to have had one.
+    pub first_connection_expected_new: bool,
+}
+
+impl SourceOptions {
+    /// Options with the documented defaults and no subscriptions.
+    #[must_use]
+    pub fn new(broker_url: BrokerUrl, client_id: impl Into<String>) -> Self {
+        Self {
+            broker_url,
+            client_id: client_id.into(),
+            clean_start: false,
+            session_expiry: 86_400,
+            keep_alive: Duration::from_secs(30),
+            receive_maximum: 500,
+            max_packet_bytes: 262_144 + 131_072,
+            connect_timeout: Duration::from_secs(30),
+            reconcile_timeout: Duration::from_secs(30),
+            reconnect_delay: Duration::from_secs(10),
+            reconnect_max_delay: Duration::from_secs(120),
+            credentials: None,
+            allow_plaintext_credentials: false,
+            tls: TlsOptions::default(),
+            subscriptions: Vec::new(),
+            first_connection_expected_new: true,
+        }
+    }
+
+    /// Checks everything that can be checked without a connection.
+    ///
+    /// # Errors
+    /// The first fault found.
+    pub fn validate(&self) -> Result<(), MqttConfigError> {
+        self.validate_ranges()?;
+        self.validate_security()?;
+        let mut seen = HashSet::new();
+        for subscription in &self.subscriptions {
+            filter::validate(&subscription.filter).map_err(|reason| MqttConfigError::Filter {
+                filter: subscription.filter.clone(),
+                reason,
+            })?;
+            require(subscription.qos <= 2, "qos", "must be 0, 1 or 2")?;
+            if !seen.insert(subscription.filter.as_str()) {
+                return Err(MqttConfigError::DuplicateFilter(
+                    subscription.filter.clone(),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn validate_ranges(&self) -> Result<(), MqttConfigError> {
+        let id = &self.client_id;
+        require(
+            !id.is_empty(),
+            "client_id",
+            "must not be empty: a session belongs to a client id",
+        )?;
+        require(
+            id.len() <= 65_535 && !id.chars().any(char::is_control),
+            "client_id",
+            "must be at most 65535 bytes without control characters",
+        )?;
+        require(
+            self.keep_alive <= Duration::from_secs(65_535),
+            "keep_alive",
+            "must be at most 65535s",
+        )?;
+        require(
+            self.receive_maximum >= 1,
+            "receive_maximum",
+            "must be at least 1",
+        )?;
+        require(
+            self.max_packet_bytes >= 1_024,
+            "max_packet_bytes",
+            "must be at least 1024",
+        )?;
+        require(
+            !self.connect_timeout.is_zero(),
+            "connect_timeout",
+            "must be longer than zero",
+        )?;
+        require(
+            !self.reconcile_timeout.is_zero(),
+            "reconcile_timeout",
+            "must be longer than zero",
+        )?;
+        require(
+            !self.reconnect_delay.is_zero(),
+            "reconnect_delay",
+            "must be longer than zero",
+        )?;
+        require(
+            self.reconnect_max_delay >= self.reconnect_delay,
+            "reconnect_max_delay",
+            "must not be shorter than reconnect_delay",
+        )
+    }
+
+    fn validate_security(&self) -> Result<(), MqttConfigError> {
+        if let Some(credentials) = &self.credentials {
+            require(
+                credentials.username.len() <= 65_535,
+                "username",
+                "must be at most 65535 bytes",
+            )?;
+            require(
+                credentials.password.expose().len() <= 65_535,
+                "password",
+                "must be at most 65535 bytes",
+            )?;
+        }
+        if self.broker_url.uses_tls() {
+            tls::client_config(&self.tls).map(|_| ())
+        } else if self.credentials.is_some() && !self.allow_plaintext_credentials {
+            Err(MqttConfigError::PlaintextCredentials(
+                self.broker_url.to_string(),
+            ))
+        } else if self.tls != TlsOptions::default() {
+            Err(MqttConfigError::TlsWithoutTls(self.broker_url.to_string()))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Whether the broker keeps the session while this client is away.
+    pub(crate) const fn is_durable(&self) -> bool {
+        self.session_expiry > 0
+    }
+
+    /// The keep-alive as it travels: whole seconds.
+    pub(crate) fn keep_alive_seconds(&self) -> u16 {
+        let rounded = self.keep_alive.as_secs() + u64::from(self.keep_alive.subsec_nanos() > 0);
+        u16::try_from(rounded).unwrap_or(u16::MAX)
+    }
+}
+
+const fn require(
+    holds: bool,
+    setting: &'static str,
+    reason: &'static str,
+) -> Result<(), MqttConfigError> {
+    if holds {
+        Ok(())
+    } else {
+        Err(MqttConfigError::OutOfRange { setting, reason })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    fn url(text: &str) -> Result<(bool, String, u16), MqttConfigError> {
+        BrokerUrl::parse(text).map(|url| (url.uses_tls(), url.host().to_owned(), url.port()))
+    }
+
+    #[test]
+    fn urls_are_read_with_their_default_ports() {
+        assert_eq!(url("mqtt://broker"), Ok((false, "broker".into(), 1883)));
+        assert_eq!(
+            url("TCP://broker:1884/"),
+            Ok((false, "broker".into(), 1884))
+        );
+        assert_eq!(
+            url("mqtts://broker.example"),
+            Ok((true, "broker.example".into(), 8883))
+        );
+        assert_eq!(url("tls://10.0.0.1:1"), Ok((true, "10.0.0.1".into(), 1)));
+        assert_eq!(url("ssl://[::1]:9000"), Ok((true, "::1".into(), 9000)));
+        assert_eq!(url("mqtt://[fe80::1]"), Ok((false, "fe80::1".into(), 1883)));
+        assert_eq!(
+            BrokerUrl::parse("ssl://[::1]").unwrap().to_string(),
+            "mqtts://[::1]:8883"
+        );
+    }
+
+    #[test]
+    fn wrong_urls_are_refused_and_never_show_a_password() {
+        for wrong in [
+            "broker",
+            "http://b",
+            "mqtt://",
+            "mqtt://:1883",
+            "mqtt://b:0",
+            "mqtt://b:65536",
+            "mqtt://b:x",
+            "mqtt://b/path",
+            "mqtt://[::1",
+            "mqtt://::1:1883",
+            "mqtt://[b]:1",
+            "mqtt://a b",
+        ] {
+            assert!(url(wrong).is_err(), "{wrong}");
+        }
+        let error = url("mqtt://user:hunter2@b").unwrap_err();
+        assert!(!error.to_string().contains("hunter2"), "{error}");
+    }
+
+    fn options() -> SourceOptions {
+        let mut options = SourceOptions::new(BrokerUrl::parse("mqtt://localhost").unwrap(), "c");
+        options.subscriptions.push(Subscription {
+            filter: "a/#".into(),
+            qos: 1,
+            receiver: "r".into(),
+        });
+        options
+    }
+
+    #[test]
+    fn credentials_on_plaintext_need_permission() {
+        let mut options = options();
+        options.credentials = Some(Credentials {
+            username: "u".into(),
+            password: Secret::new("hunter2"),
+        });
+        assert_eq!(
+            options.validate().unwrap_err().code(),
+            "E_PLAINTEXT_CREDENTIALS"
+        );
+        assert!(!format!("{options:?}").contains("hunter2"));
+        options.allow_plaintext_credentials = true;
+        assert_eq!(options.validate(), Ok(()));
+    }
+
+    #[test]
+    fn every_range_is_checked() {
+        type Change = fn(&mut SourceOptions);
+        let changes: [(&str, Change); 11] = [
+            ("E_MQTT_RANGE", |o| o.client_id.clear()),
+            ("E_MQTT_RANGE", |o| o.receive_maximum = 0),
+            ("E_MQTT_RANGE", |o| o.max_packet_bytes = 1_023),
+            ("E_MQTT_RANGE", |o| o.connect_timeout = Duration::ZERO),
+            ("E_MQTT_RANGE", |o| o.reconcile_timeout = Duration::ZERO),
+            ("E_MQTT_RANGE", |o| o.reconnect_delay = Duration::ZERO),
+            ("E_MQTT_RANGE", |o| {
+                o.reconnect_max_delay = Duration::from_secs(1)
+            }),
+            ("E_MQTT_RANGE", |o| o.subscriptions[0].qos = 3),
+            ("E_TOPIC_FILTER", |o| {
+                o.subscriptions[0].filter = "a/#/b".into()
+            }),
+            ("E_DUPLICATE_FILTER", |o| {
+                o.subscriptions.push(o.subscriptions[0].clone())
+            }),
+            ("E_TLS_WITHOUT_TLS", |o| {
+                o.tls.ca = CaSource::Pem(Vec::new())
+            }),
+        ];
+        assert_eq!(options().validate(), Ok(()));
+        for (code, change) in changes {
+            let mut changed = options();
+            change(&mut changed);
+            assert_eq!(changed.validate().unwrap_err().code(), code);
+        }
+    }
+}

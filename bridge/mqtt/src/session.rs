@@ -1,0 +1,480 @@
+//! The state of one connection: what arrived, what is owed, what is asked for, and when patience ends. It reacts; `connection` drives it.
+
+use crate::acks::AckWindow;
+use crate::convert;
+use crate::options::SourceOptions;
+use crate::subscriptions::{Subscriptions, Terms};
+use causeway_core::outcome::{Fault, FaultCode};
+use causeway_ports::{ConnectionEpoch, Delivery, DeliveryId, SourceEvent};
+use core::time::Duration;
+use rumqttc::{
+    AsyncClient, ClientError, Event, Incoming, ManualAck, Outgoing, PubAck, PubRec, Publish, QoS,
+};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::time::Instant;
+
+/// Room for messages of quality of service 0, which no window limits. More of them are dropped.
+pub(crate) const LOOSE_ROOM: usize = 256;
+/// Room beyond the announced window, for brokers that overrun it a little and for the reports between the deliveries.
+pub(crate) const SLACK: usize = 128;
+/// How long a full hand-over is tolerated where no keep-alive limits it.
+const STALL_WITHOUT_KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// A filter that nobody subscribes to; asking to unsubscribe from it makes the broker answer.
+const PROBE_FILTER: &str = "causeway/liveness";
+
+/// An event on its way to the consumer.
+#[derive(Debug)]
+pub(crate) struct Item {
+    pub(crate) event: SourceEvent,
+    /// Held by a message of quality of service 0 until it is handed over.
+    pub(crate) _room: Option<OwnedSemaphorePermit>,
+}
+
+impl From<SourceEvent> for Item {
+    fn from(event: SourceEvent) -> Self {
+        Self { event, _room: None }
+    }
+}
+
+/// Counters and marks that the task and the handle share.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    pub(crate) received: AtomicU64,
+    pub(crate) acknowledged: AtomicU64,
+    pub(crate) unacknowledged: AtomicU64,
+    pub(crate) unacknowledged_peak: AtomicU64,
+    pub(crate) reconnects: AtomicU64,
+    pub(crate) connect_failures: AtomicU64,
+    pub(crate) sessions_lost: AtomicU64,
+    pub(crate) poison_packets: AtomicU64,
+    pub(crate) window_overruns: AtomicU64,
+    pub(crate) dropped_qos0: AtomicU64,
+    /// Buffered deliveries of connections below this one come again by a later connection and need not be handed over.
+    pub(crate) resumed_at: AtomicU64,
+    pub(crate) connected: AtomicBool,
+    pub(crate) subscribed: AtomicBool,
+    pub(crate) connection: AtomicU64,
+}
+
+pub(crate) fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Why a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// It broke, or the broker ended it, or it fell silent.
+    Lost,
+    /// The broker's bytes made no sense.
+    Poison,
+    /// The consumer did not take what arrived.
+    Full,
+    /// The source is closing.
+    Closing,
+}
+
+/// The end of a connection, or of an attempt.
+#[derive(Clone, Debug)]
+pub(crate) struct End {
+    pub(crate) cause: Cause,
+    pub(crate) fault: Fault,
+}
+
+impl End {
+    pub(crate) fn new(cause: Cause, code: FaultCode, detail: impl Into<String>) -> Self {
+        Self {
+            cause,
+            fault: Fault::new(code, detail),
+        }
+    }
+
+    pub(crate) fn closing() -> Self {
+        Self::new(
+            Cause::Closing,
+            FaultCode::ConnectionLost,
+            "the source is closed",
+        )
+    }
+}
+
+/// The times after which patience ends.
+#[derive(Debug)]
+struct Timers {
+    /// `None` where the configuration turned keep-alive off.
+    keep_alive: Option<Duration>,
+    incoming: Instant,
+    outgoing: Instant,
+    probed: bool,
+    answers_due: Option<Instant>,
+    ask_again: Option<Instant>,
+    stalled: Option<Instant>,
+}
+
+/// One connection.
+pub(crate) struct Session {
+    client: AsyncClient,
+    epoch: ConnectionEpoch,
+    window: usize,
+    reconcile_timeout: Duration,
+    acks: AckWindow,
+    subscriptions: Subscriptions,
+    reported: bool,
+    spill: VecDeque<Item>,
+    events: mpsc::Sender<Item>,
+    loose_room: Arc<Semaphore>,
+    shared: Arc<Shared>,
+    timers: Timers,
+    closing: bool,
+    goodbye: bool,
+    warned_unmatched: bool,
+    wrote_acks: bool,
+}
+
+/// What a session needs from its surroundings.
+pub(crate) struct Surroundings {
+    pub(crate) events: mpsc::Sender<Item>,
+    pub(crate) loose_room: Arc<Semaphore>,
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl Session {
+    pub(crate) fn new(
+        client: AsyncClient,
+        epoch: ConnectionEpoch,
+        options: &SourceOptions,
+        keep_alive: Option<Duration>,
+        terms: Terms,
+        outside: &Surroundings,
+    ) -> Self {
+        let now = Instant::now();
+        Self {
+            client,
+            epoch,
+            window: usize::from(options.receive_maximum),
+            reconcile_timeout: options.reconcile_timeout,
+            acks: AckWindow::default(),
+            subscriptions: Subscriptions::new(options.subscriptions.clone().into(), terms),
+            reported: false,
+            spill: VecDeque::new(),
+            events: outside.events.clone(),
+            loose_room: Arc::clone(&outside.loose_room),
+            shared: Arc::clone(&outside.shared),
+            timers: Timers {
+                keep_alive,
+                incoming: now,
+                outgoing: now,
+                probed: false,
+                answers_due: Some(now + options.reconcile_timeout),
+                ask_again: None,
+                stalled: None,
+            },
+            closing: false,
+            goodbye: false,
+            warned_unmatched: false,
+            wrote_acks: false,
+        }
+    }
+
+    /// Puts `event` behind everything that waits for the consumer.
+    pub(crate) fn report(&mut self, event: SourceEvent) {
+        self.spill.push_back(event.into());
+    }
+
+    /// Whether something waits for room.
+    pub(crate) fn is_stalled(&self) -> bool {
+        !self.spill.is_empty()
+    }
+
+    /// The item that waits longest.
+    pub(crate) fn next_waiting(&mut self) -> Option<Item> {
+        self.spill.pop_front()
+    }
+
+    /// Whether the client may run. While the consumer's buffer is full it may only write acknowledgements: it takes requests before it reads.
+    pub(crate) fn may_poll(&self) -> bool {
+        self.spill.is_empty() || self.acks.writing() || self.closing
+    }
+
+    /// Whether acknowledgements were written, which means that the connection did useful work.
+    pub(crate) const fn made_progress(&self) -> bool {
+        self.wrote_acks
+    }
+
+    /// The consumer is done with everything up to `up_to`; deliveries of other connections are not meant.
+    pub(crate) fn acknowledge(&mut self, up_to: DeliveryId) {
+        if up_to.connection == self.epoch {
+            self.acks.acknowledge(up_to.ordinal);
+        }
+    }
+
+    /// Nothing new is handed over any more; what may be acknowledged is, and then the broker is told goodbye.
+    pub(crate) fn close(&mut self) {
+        self.closing = true;
+        self.spill.clear();
+    }
+
+    /// Hands on what can be handed on without waiting: events to the consumer, requests to the client.
+    pub(crate) fn pump(&mut self) {
+        while let Some(item) = self.spill.pop_front() {
+            if let Err(mpsc::error::TrySendError::Full(item)) = self.events.try_send(item) {
+                self.spill.push_front(item);
+                break;
+            }
+        }
+        self.note_stall();
+        while let Some((input, properties)) = self.subscriptions.next_request() {
+            match self
+                .client
+                .try_subscribe_many_with_properties([input], properties)
+            {
+                Ok(()) => self.subscriptions.request_queued(),
+                Err(ClientError::InvalidRequest(_)) => self.subscriptions.request_invalid(),
+                Err(_) => break,
+            }
+        }
+        while let Some(owed) = self.acks.due() {
+            let ack = if owed.exactly_once {
+                ManualAck::PubRec(PubRec::new(owed.packet_id, None))
+            } else {
+                ManualAck::PubAck(PubAck::new(owed.packet_id, None))
+            };
+            if self.client.try_manual_ack(ack).is_err() {
+                break;
+            }
+            self.acks.queued();
+        }
+        if self.closing && !self.goodbye && self.acks.is_flushed() {
+            self.goodbye = self.client.try_disconnect_now().is_ok();
+        }
+        self.report_subscriptions();
+    }
+
+    fn note_stall(&mut self) {
+        if self.spill.is_empty() {
+            if self.timers.stalled.take().is_some() {
+                self.timers.incoming = Instant::now();
+            }
+        } else if self.timers.stalled.is_none() {
+            self.timers.stalled = Some(Instant::now());
+        }
+    }
+
+    fn report_subscriptions(&mut self) {
+        if self.reported || !self.subscriptions.is_complete() {
+            return;
+        }
+        self.reported = true;
+        self.timers.answers_due = None;
+        let (granted, refused) = self.subscriptions.report();
+        self.timers.ask_again =
+            (!refused.is_empty()).then(|| Instant::now() + self.reconcile_timeout);
+        self.shared
+            .subscribed
+            .store(refused.is_empty(), Ordering::Relaxed);
+        self.report(SourceEvent::Subscribed {
+            connection: self.epoch,
+            granted,
+            refused,
+        });
+    }
+
+    /// Takes in what the client reports.
+    pub(crate) fn on_event(&mut self, event: Event) -> Result<(), End> {
+        match event {
+            Event::Incoming(packet) => {
+                self.timers.incoming = Instant::now();
+                self.timers.probed = false;
+                match packet {
+                    Incoming::Publish(publish) => self.on_publish(publish),
+                    Incoming::SubAck(answer) => {
+                        self.subscriptions
+                            .answered(answer.pkid, &answer.return_codes);
+                        Ok(())
+                    }
+                    _ => Ok(()),
+                }
+            }
+            Event::Outgoing(packet) => {
+                self.timers.outgoing = Instant::now();
+                self.on_written(&packet)
+            }
+            Event::Auth(_) => Ok(()),
+        }
+    }
+
+    fn on_written(&mut self, packet: &Outgoing) -> Result<(), End> {
+        match packet {
+            Outgoing::Subscribe(packet_id) => self.subscriptions.request_written(*packet_id),
+            Outgoing::PubAck(packet_id) | Outgoing::PubRec(packet_id) => {
+                if self.acks.written(*packet_id) {
+                    count(&self.shared.acknowledged);
+                    self.wrote_acks = true;
+                    self.note_unacknowledged();
+                }
+            }
+            Outgoing::Disconnect if self.goodbye => return Err(End::closing()),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn on_publish(&mut self, publish: Publish) -> Result<(), End> {
+        if self.closing {
+            return Ok(());
+        }
+        let (packet_id, qos) = (publish.pkid, publish.qos);
+        if qos != QoS::AtMostOnce {
+            if self.acks.unacknowledged() >= self.window {
+                count(&self.shared.window_overruns);
+            }
+            if self.acks.arrived(packet_id).is_err() {
+                return Err(End::new(
+                    Cause::Lost,
+                    FaultCode::ProtocolError,
+                    "the broker used a packet identifier again before it was acknowledged",
+                ));
+            }
+        }
+        let message = convert::message(publish).map_err(|poison| {
+            End::new(Cause::Poison, FaultCode::ProtocolError, poison.to_string())
+        })?;
+        let mut receivers = self
+            .subscriptions
+            .receivers(&message.topic, &message.properties.subscription_ids);
+        if receivers.is_empty() {
+            self.warn_unmatched();
+            receivers.push(self.subscriptions.fallback());
+        }
+        let mut dropped = false;
+        for receiver in receivers {
+            let room = if qos == QoS::AtMostOnce {
+                Arc::clone(&self.loose_room).try_acquire_owned().ok()
+            } else {
+                None
+            };
+            if qos == QoS::AtMostOnce && room.is_none() {
+                dropped = true;
+                continue;
+            }
+            let id = DeliveryId {
+                connection: self.epoch,
+                ordinal: self.acks.next_ordinal(),
+            };
+            let event = SourceEvent::Delivery(Delivery {
+                id,
+                receiver,
+                message: message.clone(),
+            });
+            self.spill.push_back(Item { event, _room: room });
+        }
+        if dropped {
+            count(&self.shared.dropped_qos0);
+        }
+        if qos != QoS::AtMostOnce {
+            self.acks.owe(packet_id, qos == QoS::ExactlyOnce);
+            self.note_unacknowledged();
+        }
+        Ok(())
+    }
+
+    fn note_unacknowledged(&self) {
+        let now = self.acks.unacknowledged() as u64;
+        self.shared.unacknowledged.store(now, Ordering::Relaxed);
+        self.shared
+            .unacknowledged_peak
+            .fetch_max(now, Ordering::Relaxed);
+    }
+
+    fn warn_unmatched(&mut self) {
+        if !self.warned_unmatched {
+            self.warned_unmatched = true;
+            tracing::warn!(
+                connection = self.epoch.0,
+                "the broker delivers messages that match no configured filter, probably for a subscription of an earlier configuration; the first receiver gets them"
+            );
+        }
+    }
+
+    /// When [`Self::on_time`] has to be called at the latest.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        let timers = &self.timers;
+        let silence = timers
+            .keep_alive
+            .filter(|_| timers.stalled.is_none())
+            .map(|keep_alive| {
+                let end = timers.incoming + keep_alive * 5 / 2;
+                if timers.probed {
+                    end
+                } else {
+                    end.min(self.probe_at(keep_alive))
+                }
+            });
+        let stall = timers.stalled.map(|since| since + self.stall_limit());
+        [silence, stall, timers.answers_due, timers.ask_again]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// A moment at which the broker should be made to answer: the client pings only where it wrote nothing for a while, and not at all where the
+    /// broker turned keep-alive off or messages stream in without a pause.
+    fn probe_at(&self, keep_alive: Duration) -> Instant {
+        (self.timers.incoming + keep_alive * 3 / 2).min(self.timers.outgoing + keep_alive * 5 / 4)
+    }
+
+    fn stall_limit(&self) -> Duration {
+        self.timers
+            .keep_alive
+            .map_or(STALL_WITHOUT_KEEP_ALIVE, |keep_alive| keep_alive / 2)
+    }
+
+    /// Time has passed.
+    pub(crate) fn on_time(&mut self, now: Instant) -> Result<(), End> {
+        if self
+            .timers
+            .stalled
+            .is_some_and(|since| now >= since + self.stall_limit())
+        {
+            return Err(End::new(
+                Cause::Full,
+                FaultCode::Throttled,
+                "more arrived than the consumer took; the rest stays with the broker",
+            ));
+        }
+        if self.timers.answers_due.is_some_and(|due| now >= due) {
+            return Err(End::new(
+                Cause::Lost,
+                FaultCode::Timeout,
+                "the broker did not answer the subscriptions in time",
+            ));
+        }
+        if self.timers.ask_again.is_some_and(|due| now >= due) {
+            self.timers.ask_again = None;
+            if self.subscriptions.retry_refused() {
+                self.reported = false;
+                self.timers.answers_due = Some(now + self.reconcile_timeout);
+            }
+        }
+        let Some(keep_alive) = self
+            .timers
+            .keep_alive
+            .filter(|_| self.timers.stalled.is_none())
+        else {
+            return Ok(());
+        };
+        if now >= self.timers.incoming + keep_alive * 5 / 2 {
+            return Err(End::new(
+                Cause::Lost,
+                FaultCode::Timeout,
+                "the broker has been silent for two and a half times the keep-alive",
+            ));
+        }
+        if !self.timers.probed && now >= self.probe_at(keep_alive) {
+            self.timers.probed = self.client.try_unsubscribe(PROBE_FILTER).is_ok();
+        }
+        Ok(())
+    }
+}

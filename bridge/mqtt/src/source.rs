@@ -1,0 +1,397 @@
+//! The source: one task that connects again and again, and the handle that the worker holds.
+
+use crate::backoff::Backoff;
+use crate::connection::{self, Attempt, Opened};
+use crate::options::{MqttConfigError, SourceOptions};
+use crate::session::{Cause, End, Item, LOOSE_ROOM, SLACK, Session, Shared, Surroundings, count};
+use crate::subscriptions::Terms;
+use crate::tls;
+use async_trait::async_trait;
+use causeway_ports::{ConnectionEpoch, DeliveryId, Source, SourceCounters, SourceEvent};
+use core::future::Future;
+use core::time::Duration;
+use rumqttc::ConnAck;
+use rustls::ClientConfig;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
+
+/// A connection that lasted this long ends the streak of failures, whatever ended it.
+const STABLE_AFTER: Duration = Duration::from_secs(30);
+
+/// What the handle wants of the task.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Control {
+    /// Everything up to here is done with.
+    pub(crate) acknowledged: DeliveryId,
+    /// Close, and be through with it by then.
+    pub(crate) closing: Option<Instant>,
+}
+
+/// Starts a source. `seed` spreads the pauses between attempts; give every process another one. Needs a Tokio runtime.
+///
+/// # Errors
+/// What [`SourceOptions::validate`] finds.
+pub fn start(options: SourceOptions, seed: u64) -> Result<MqttSource, MqttConfigError> {
+    options.validate()?;
+    let tls = if options.broker_url.uses_tls() {
+        Some(tls::client_config(&options.tls)?)
+    } else {
+        None
+    };
+    let (events, receiver) =
+        mpsc::channel(usize::from(options.receive_maximum) + SLACK + LOOSE_ROOM);
+    let (control, wanted) = watch::channel(Control::default());
+    let shared = Arc::new(Shared::default());
+    let task = Task {
+        backoff: Backoff::new(options.reconnect_delay, options.reconnect_max_delay, seed),
+        outside: Surroundings {
+            events,
+            loose_room: Arc::new(Semaphore::new(LOOSE_ROOM)),
+            shared: Arc::clone(&shared),
+        },
+        options,
+        tls,
+        control: wanted,
+        epoch: ConnectionEpoch(0),
+    };
+    Ok(MqttSource {
+        events: receiver,
+        control,
+        shared,
+        task: Some(tokio::spawn(task.run())),
+        paused: false,
+        held: None,
+        closed: false,
+    })
+}
+
+/// The task that owns everything MQTT.
+struct Task {
+    options: SourceOptions,
+    tls: Option<Arc<ClientConfig>>,
+    backoff: Backoff,
+    outside: Surroundings,
+    control: watch::Receiver<Control>,
+    epoch: ConnectionEpoch,
+}
+
+impl Task {
+    async fn run(mut self) {
+        loop {
+            let end = self.connect_and_run().await;
+            self.outside
+                .shared
+                .connected
+                .store(false, Ordering::Relaxed);
+            self.outside
+                .shared
+                .subscribed
+                .store(false, Ordering::Relaxed);
+            self.outside
+                .shared
+                .unacknowledged
+                .store(0, Ordering::Relaxed);
+            connection::count_end(&end, &self.outside.shared);
+            if end.cause == Cause::Closing || self.pause_after(end).await.is_none() {
+                return;
+            }
+        }
+    }
+
+    async fn connect_and_run(&mut self) -> End {
+        let clean_start = self.options.clean_start && self.epoch.0 == 0;
+        let attempt = Attempt {
+            options: &self.options,
+            tls: self.tls.clone(),
+            clean_start,
+        };
+        let opened = match unless_closing(&mut self.control, connection::open(&attempt)).await {
+            Some(Ok(opened)) => opened,
+            Some(Err(end)) => {
+                count(&self.outside.shared.connect_failures);
+                return end;
+            }
+            None => return End::closing(),
+        };
+        let Opened {
+            client,
+            mut event_loop,
+            socket,
+            connack,
+        } = opened;
+        let (since, session_present) = (Instant::now(), connack.session_present);
+        self.note_connected(session_present);
+        let keep_alive = connection::watched_keep_alive(&event_loop, &self.options);
+        let mut session = Session::new(
+            client,
+            self.epoch,
+            &self.options,
+            keep_alive,
+            terms(&connack, &self.options),
+            &self.outside,
+        );
+        session.report(SourceEvent::Connected {
+            connection: self.epoch,
+            session_present,
+        });
+        let end = connection::run(
+            &mut event_loop,
+            &mut session,
+            &self.outside.events,
+            &mut self.control,
+        )
+        .await;
+        connection::let_go(event_loop, &socket, end.cause == Cause::Closing).await;
+        if since.elapsed() >= STABLE_AFTER || (session.made_progress() && end.cause == Cause::Lost)
+        {
+            self.backoff.reset();
+        }
+        if end.cause == Cause::Full && self.options.is_durable() {
+            self.outside
+                .shared
+                .resumed_at
+                .store(self.epoch.0 + 1, Ordering::Relaxed);
+        }
+        while let Some(item) = session.next_waiting() {
+            if end.cause == Cause::Closing || self.hand_over(item).await.is_none() {
+                return End::closing();
+            }
+        }
+        end
+    }
+
+    fn note_connected(&mut self, session_present: bool) {
+        let shared = &self.outside.shared;
+        let first = self.epoch.0 == 0;
+        self.epoch.0 += 1;
+        shared.connection.store(self.epoch.0, Ordering::Relaxed);
+        shared.connected.store(true, Ordering::Relaxed);
+        if !first {
+            count(&shared.reconnects);
+        }
+        let fresh_is_fine =
+            first && (self.options.first_connection_expected_new || self.options.clean_start);
+        if self.options.is_durable() && session_present {
+            shared.resumed_at.store(self.epoch.0, Ordering::Relaxed);
+        } else if self.options.is_durable() && !fresh_is_fine {
+            count(&shared.sessions_lost);
+            tracing::warn!(
+                connection = self.epoch.0,
+                "the broker no longer has this client's session; messages may be lost"
+            );
+        }
+        tracing::info!(connection = self.epoch.0, session_present, broker = %self.options.broker_url, "connected");
+    }
+
+    /// Reports the end and waits before the next attempt. `None` where the source is to close.
+    async fn pause_after(&mut self, end: End) -> Option<()> {
+        let retry_in = self.backoff.next();
+        tracing::warn!(connection = self.epoch.0, fault = %end.fault, ?retry_in, "not connected");
+        self.hand_over(
+            SourceEvent::Disconnected {
+                connection: self.epoch,
+                fault: end.fault,
+                retry_in,
+            }
+            .into(),
+        )
+        .await?;
+        unless_closing(&mut self.control, sleep(retry_in)).await?;
+        if end.cause == Cause::Full {
+            // The consumer stood still; connecting before it has taken everything would only fill the buffer again.
+            let events = &self.outside.events;
+            unless_closing(
+                &mut self.control,
+                events.reserve_many(events.max_capacity()),
+            )
+            .await?
+            .ok()?;
+        }
+        Some(())
+    }
+
+    async fn hand_over(&mut self, item: Item) -> Option<()> {
+        unless_closing(&mut self.control, self.outside.events.send(item))
+            .await?
+            .ok()
+    }
+}
+
+fn terms(connack: &ConnAck, options: &SourceOptions) -> Terms {
+    let identifiers = connack
+        .properties
+        .as_ref()
+        .and_then(|properties| properties.subscription_identifiers_available)
+        != Some(0);
+    Terms {
+        durable: options.is_durable(),
+        identifiers,
+    }
+}
+
+/// The result of `work`, or `None` as soon as the handle wants to close or is gone.
+async fn unless_closing<T>(
+    control: &mut watch::Receiver<Control>,
+    work: impl Future<Output = T>,
+) -> Option<T> {
+    tokio::select! {
+        biased;
+        _ = control.wait_for(|wanted| wanted.closing.is_some()) => None,
+        result = work => Some(result),
+    }
+}
+
+/// What a health check wants to know, at any moment, whoever waits for events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionStatus {
+    /// Whether a connection stands.
+    pub connected: bool,
+    /// Whether every filter was granted on it.
+    pub subscribed: bool,
+    /// The connection, or the last one; 0 before the first.
+    pub connection: ConnectionEpoch,
+}
+
+/// Reads the status of a source from elsewhere.
+#[derive(Clone, Debug)]
+pub struct StatusHandle(Arc<Shared>);
+
+impl StatusHandle {
+    /// The status now.
+    #[must_use]
+    pub fn get(&self) -> ConnectionStatus {
+        ConnectionStatus {
+            connected: self.0.connected.load(Ordering::Relaxed),
+            subscribed: self.0.subscribed.load(Ordering::Relaxed),
+            connection: ConnectionEpoch(self.0.connection.load(Ordering::Relaxed)),
+        }
+    }
+
+    /// The counters now.
+    #[must_use]
+    pub fn counters(&self) -> SourceCounters {
+        let shared = &self.0;
+        let read = |counter: &core::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        SourceCounters {
+            received: read(&shared.received),
+            acknowledged: read(&shared.acknowledged),
+            unacknowledged: read(&shared.unacknowledged),
+            unacknowledged_peak: read(&shared.unacknowledged_peak),
+            reconnects: read(&shared.reconnects),
+            connect_failures: read(&shared.connect_failures),
+            sessions_lost: read(&shared.sessions_lost),
+            poison_packets: read(&shared.poison_packets),
+            window_overruns: read(&shared.window_overruns),
+            dropped_qos0: read(&shared.dropped_qos0),
+        }
+    }
+}
+
+/// The worker's end of a source. Dropping it ends the connection at once; the broker keeps the session.
+///
+/// Events come in order: no delivery of a connection follows its `Disconnected`. While paused, [`Source::next`] still reports what precedes the first
+/// delivery that is held back, and [`StatusHandle`] tells the rest.
+#[derive(Debug)]
+pub struct MqttSource {
+    events: mpsc::Receiver<Item>,
+    control: watch::Sender<Control>,
+    shared: Arc<Shared>,
+    task: Option<JoinHandle<()>>,
+    paused: bool,
+    held: Option<Item>,
+    closed: bool,
+}
+
+impl MqttSource {
+    /// A handle that reads status and counters.
+    #[must_use]
+    pub fn status(&self) -> StatusHandle {
+        StatusHandle(Arc::clone(&self.shared))
+    }
+
+    /// Whether `item` is a delivery that certainly comes again by a later connection.
+    fn comes_again(&self, item: &Item) -> bool {
+        match &item.event {
+            SourceEvent::Delivery(delivery) => {
+                delivery.message.qos > 0
+                    && delivery.id.connection.0 < self.shared.resumed_at.load(Ordering::Relaxed)
+            }
+            _ => false,
+        }
+    }
+}
+
+#[async_trait]
+impl Source for MqttSource {
+    async fn next(&mut self) -> SourceEvent {
+        loop {
+            if self.closed {
+                return SourceEvent::Closed;
+            }
+            if self.paused && self.held.is_some() {
+                core::future::pending::<()>().await;
+            }
+            let item = match self.held.take() {
+                Some(item) => item,
+                None => match self.events.recv().await {
+                    Some(item) => item,
+                    None => return SourceEvent::Closed,
+                },
+            };
+            if self.comes_again(&item) {
+                continue;
+            }
+            if matches!(item.event, SourceEvent::Delivery(_)) {
+                if self.paused {
+                    self.held = Some(item);
+                    continue;
+                }
+                count(&self.shared.received);
+            }
+            return item.event;
+        }
+    }
+
+    fn acknowledge(&mut self, up_to: DeliveryId) {
+        self.control.send_if_modified(|wanted| {
+            let further = up_to > wanted.acknowledged;
+            if further {
+                wanted.acknowledged = up_to;
+            }
+            further
+        });
+    }
+
+    fn pause(&mut self, paused: bool) {
+        self.paused = paused;
+    }
+
+    async fn close(&mut self, deadline: Duration) {
+        self.closed = true;
+        self.control
+            .send_modify(|wanted| wanted.closing = Some(Instant::now() + deadline));
+        self.events.close();
+        if let Some(mut task) = self.task.take()
+            && timeout(deadline + Duration::from_secs(1), &mut task)
+                .await
+                .is_err()
+        {
+            task.abort();
+        }
+    }
+
+    fn counters(&self) -> SourceCounters {
+        self.status().counters()
+    }
+}
+
+impl Drop for MqttSource {
+    fn drop(&mut self) {
+        if let Some(task) = &self.task {
+            task.abort();
+        }
+    }
+}

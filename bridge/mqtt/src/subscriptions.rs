@@ -1,0 +1,253 @@
+//! The filters of one connection: what was asked, what the broker answered, and whose a message is.
+
+use crate::fault;
+use crate::filter;
+use crate::options::Subscription;
+use causeway_core::outcome::{Fault, FaultCode};
+use rumqttc::{
+    QoS, RetainForwardRule, SubscribeFilterInput, SubscribeProperties, SubscribeReasonCode,
+};
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+/// How the filters are asked for, which depends on the session and on what the broker can do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    /// The broker keeps the session: retained messages come at the first subscription only.
+    pub(crate) durable: bool,
+    /// The broker takes subscription identifiers.
+    pub(crate) identifiers: bool,
+}
+
+/// One SUBSCRIBE per filter, because a subscription identifier belongs to a whole packet.
+#[derive(Debug)]
+pub(crate) struct Subscriptions {
+    wanted: Arc<[Subscription]>,
+    terms: Terms,
+    unsent: VecDeque<usize>,
+    queued: VecDeque<usize>,
+    pending: HashMap<u16, usize>,
+    answers: Vec<Option<Result<(), Fault>>>,
+}
+
+impl Subscriptions {
+    pub(crate) fn new(wanted: Arc<[Subscription]>, terms: Terms) -> Self {
+        let count = wanted.len();
+        Self {
+            wanted,
+            terms,
+            unsent: (0..count).collect(),
+            queued: VecDeque::new(),
+            pending: HashMap::new(),
+            answers: vec![None; count],
+        }
+    }
+
+    /// The next request to hand to the client.
+    pub(crate) fn next_request(&self) -> Option<(SubscribeFilterInput, SubscribeProperties)> {
+        let index = *self.unsent.front()?;
+        let subscription = self.wanted.get(index)?;
+        let retained = if self.terms.durable {
+            RetainForwardRule::OnNewSubscribe
+        } else {
+            RetainForwardRule::OnEverySubscribe
+        };
+        let input =
+            SubscribeFilterInput::new(subscription.filter.clone(), requested_qos(subscription))
+                .retain_forward_rule(retained);
+        Some((
+            input,
+            SubscribeProperties {
+                id: self.terms.identifiers.then_some(index + 1),
+                user_properties: Vec::new(),
+            },
+        ))
+    }
+
+    /// The client took it.
+    pub(crate) fn request_queued(&mut self) {
+        self.queued.extend(self.unsent.pop_front());
+    }
+
+    /// The client does not take it at all.
+    pub(crate) fn request_invalid(&mut self) {
+        if let Some(index) = self.unsent.pop_front() {
+            self.answer(
+                index,
+                Err(Fault::new(
+                    FaultCode::InvalidConfig,
+                    "no valid topic filter",
+                )),
+            );
+        }
+    }
+
+    /// The client wrote the next queued request, under this packet identifier.
+    pub(crate) fn request_written(&mut self, packet_id: u16) {
+        if let Some(index) = self.queued.pop_front() {
+            self.pending.insert(packet_id, index);
+        }
+    }
+
+    /// The broker's answer.
+    pub(crate) fn answered(&mut self, packet_id: u16, codes: &[SubscribeReasonCode]) {
+        if let (Some(index), Some(code)) = (self.pending.remove(&packet_id), codes.first()) {
+            let wanted = self
+                .wanted
+                .get(index)
+                .map_or(QoS::AtLeastOnce, requested_qos);
+            self.answer(index, fault::subscription(code, wanted));
+        }
+    }
+
+    fn answer(&mut self, index: usize, answer: Result<(), Fault>) {
+        if let Some(slot) = self.answers.get_mut(index) {
+            *slot = Some(answer);
+        }
+    }
+
+    /// Whether every filter has its answer.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.answers.iter().all(Option::is_some)
+    }
+
+    /// How many were granted, and which were refused, and why.
+    pub(crate) fn report(&self) -> (usize, Vec<(String, Fault)>) {
+        let granted = self
+            .answers
+            .iter()
+            .filter(|answer| matches!(answer, Some(Ok(()))))
+            .count();
+        let refused =
+            self.wanted.iter().zip(&self.answers).filter_map(
+                |(subscription, answer)| match answer {
+                    Some(Err(fault)) => Some((subscription.filter.clone(), fault.clone())),
+                    _ => None,
+                },
+            );
+        (granted, refused.collect())
+    }
+
+    /// Asks again for what was refused; answers whether anything was.
+    pub(crate) fn retry_refused(&mut self) -> bool {
+        for (index, answer) in self.answers.iter_mut().enumerate() {
+            if matches!(answer, Some(Err(_))) {
+                *answer = None;
+                self.unsent.push_back(index);
+            }
+        }
+        !self.unsent.is_empty()
+    }
+
+    /// Whose a message on `topic` is, given the subscription identifiers that came with it. An identifier may be from an earlier configuration, so it
+    /// counts only where its filter matches. Without one, the first filter that matches decides; a packet stands for several receivers only where the
+    /// broker says so. Empty where nothing matches.
+    pub(crate) fn receivers(&self, topic: &str, identifiers: &[u32]) -> Vec<Arc<str>> {
+        let mut receivers: Vec<Arc<str>> = Vec::new();
+        let named = identifiers
+            .iter()
+            .filter_map(|id| self.wanted.get(usize::try_from(*id).ok()?.checked_sub(1)?));
+        for subscription in
+            named.filter(|subscription| filter::matches(&subscription.filter, topic))
+        {
+            if !receivers.contains(&subscription.receiver) {
+                receivers.push(Arc::clone(&subscription.receiver));
+            }
+        }
+        if receivers.is_empty() {
+            receivers.extend(
+                self.wanted
+                    .iter()
+                    .find(|subscription| filter::matches(&subscription.filter, topic))
+                    .map(|found| Arc::clone(&found.receiver)),
+            );
+        }
+        receivers
+    }
+
+    /// Who gets what matches no filter any more: an earlier configuration's subscription that the broker still keeps.
+    pub(crate) fn fallback(&self) -> Arc<str> {
+        self.wanted
+            .first()
+            .map_or_else(|| Arc::from(""), |first| Arc::clone(&first.receiver))
+    }
+}
+
+fn requested_qos(subscription: &Subscription) -> QoS {
+    if subscription.qos == 0 {
+        QoS::AtMostOnce
+    } else {
+        QoS::AtLeastOnce
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn subscriptions(filters: &[(&str, &str)]) -> Subscriptions {
+        let wanted: Vec<_> = filters
+            .iter()
+            .map(|(filter, receiver)| Subscription {
+                filter: (*filter).into(),
+                qos: 2,
+                receiver: Arc::from(*receiver),
+            })
+            .collect();
+        Subscriptions::new(
+            wanted.into(),
+            Terms {
+                durable: true,
+                identifiers: true,
+            },
+        )
+    }
+
+    fn names(receivers: &[Arc<str>]) -> Vec<&str> {
+        receivers.iter().map(AsRef::as_ref).collect()
+    }
+
+    #[test]
+    fn the_first_match_decides_where_the_broker_does_not() {
+        let all = subscriptions(&[("f/#", "a"), ("f/+/temp", "b"), ("$share/g/s/#", "c")]);
+        assert_eq!(names(&all.receivers("f/1/temp", &[])), ["a"]);
+        assert_eq!(names(&all.receivers("s/x", &[])), ["c"]);
+        assert_eq!(names(&all.receivers("other", &[])), Vec::<&str>::new());
+        assert_eq!(&*all.fallback(), "a");
+    }
+
+    #[test]
+    fn identifiers_decide_where_their_filter_matches() {
+        let all = subscriptions(&[("f/#", "a"), ("f/+/temp", "b"), ("x", "c")]);
+        assert_eq!(names(&all.receivers("f/1/temp", &[2])), ["b"]);
+        assert_eq!(names(&all.receivers("f/1/temp", &[1, 2])), ["a", "b"]);
+        assert_eq!(
+            names(&all.receivers("f/1/temp", &[3, 9, 0])),
+            ["a"],
+            "stale identifiers fall back to the topic"
+        );
+    }
+
+    #[test]
+    fn answers_are_matched_by_packet_identifier_and_refused_ones_asked_again() {
+        let mut all = subscriptions(&[("a", "r"), ("b", "r")]);
+        for packet_id in [11, 12] {
+            assert!(all.next_request().is_some());
+            all.request_queued();
+            all.request_written(packet_id);
+        }
+        assert!(all.next_request().is_none());
+        all.answered(12, &[SubscribeReasonCode::NotAuthorized]);
+        assert!(!all.is_complete());
+        all.answered(11, &[SubscribeReasonCode::Success(QoS::AtLeastOnce)]);
+        assert!(all.is_complete());
+        let (granted, refused) = all.report();
+        assert_eq!(
+            (granted, refused[0].0.as_str(), refused[0].1.code),
+            (1, "b", FaultCode::NotAuthorized)
+        );
+        assert!(all.retry_refused());
+        assert!(!all.is_complete());
+        assert!(all.next_request().is_some());
+    }
+}

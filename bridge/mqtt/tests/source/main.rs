@@ -1,0 +1,16 @@
+//! The source against a scripted broker, which plays every trap, and against a real one.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    missing_docs,
+    reason = "tests"
+)]
+
+mod mosquitto;
+mod packets;
+mod real;
+mod scripted;
+mod scripted_flow;
+mod secure;
+mod support;
