@@ -14,8 +14,15 @@ use futures_util::FutureExt;
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
-/// Added to a send's own time-out before it is given up from outside: an adapter ends within its time-out, or is broken.
-const SEND_GRACE: Duration = Duration::from_secs(5);
+/// How long a send may take.
+#[derive(Clone, Copy, Debug)]
+pub struct SendBound {
+    /// The adapter ends it by then.
+    pub timeout: Duration,
+    /// An adapter that did not is given up by then, and the entries are sent again (`stale_claim_duration`).
+    pub given_up_after: Duration,
+}
+
 /// A store call without an answer for so long has an unknown outcome.
 const STORE_TIMEOUT: Duration = Duration::from_secs(15);
 
@@ -58,13 +65,21 @@ impl Dispatch {
     }
 
     /// Sends a batch.
-    pub fn send(&mut self, batch: BatchId, sink: Arc<dyn Sink>, entries: Vec<Arc<Entry>>, timeout: Duration, observe: impl FnOnce(Duration, &[Outcome<()>]) + Send + 'static) {
+    pub fn send(
+        &mut self,
+        batch: BatchId,
+        sink: Arc<dyn Sink>,
+        entries: Vec<Arc<Entry>>,
+        bound: SendBound,
+        observe: impl FnOnce(Duration, &[Outcome<()>]) + Send + 'static,
+    ) {
         self.tasks.spawn(async move {
             let began = tokio::time::Instant::now();
-            let doing = AssertUnwindSafe(tokio::time::timeout(timeout + SEND_GRACE, sink.send(&entries, timeout))).catch_unwind();
+            let doing = AssertUnwindSafe(tokio::time::timeout(bound.given_up_after, sink.send(&entries, bound.timeout))).catch_unwind();
+            let late = || Fault::new(FaultCode::Timeout, format!("no answer within {} s", bound.given_up_after.as_secs()));
             let outcomes = match doing.await {
                 Ok(Ok(outcomes)) => outcomes,
-                Ok(Err(_)) => vec![Outcome::Unknown(Fault::new(FaultCode::Timeout, format!("no answer within {} s", (timeout + SEND_GRACE).as_secs()))); entries.len()],
+                Ok(Err(_)) => vec![Outcome::Unknown(late()); entries.len()],
                 Err(_) => vec![Outcome::Unknown(broken()); entries.len()],
             };
             observe(began.elapsed(), &outcomes);

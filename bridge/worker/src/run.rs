@@ -1,15 +1,15 @@
 //! The owner loop of one session: wait for one event, let the core decide, carry its effects out, tell how things stand.
 
-use crate::dispatch::Dispatch;
-use crate::parts::{Disposal, RouteParts, SessionParts};
+use crate::dispatch::{Dispatch, SendBound};
+use crate::parts::{RouteParts, SessionParts};
 use crate::status::{BEAT_INTERVAL, DropReason, LastFault, LogPhase, OutboxDepth, RefusedFilter, RouteStatus, SessionRole, SessionStatus};
 use crate::telemetry::AppendResult;
 use causeway_core::drain::BatchLimits;
-use causeway_core::drain::retry::Backoff;
 use causeway_core::log::writer::WriterEnd;
 use causeway_core::outcome::{Fault, FaultCode};
 use causeway_core::units::Instant;
-use causeway_core::worker::options::{Fate, OwnerOptions, Policy, RouteOptions};
+use causeway_core::log::writer::SegmentOptions;
+use causeway_core::worker::options::{MEMORY_BYTES, MEMORY_ENTRIES, OwnerOptions, Policy, RouteOptions};
 use causeway_core::worker::{Effect, End, Event, Observation, Owner, Phase};
 use causeway_ports::{ConnectionEpoch, Source, SourceCounters, SourceEvent};
 use core::time::Duration;
@@ -104,11 +104,12 @@ impl Session {
         let options = OwnerOptions {
             owner: parts.owner.clone(),
             routes: parts.routes.iter().map(route_options).collect(),
-            segment: parts.tuning.segment,
-            send_linger: parts.tuning.send_linger,
-            max_settled_ahead: parts.tuning.max_settled_ahead,
-            memory_entries: parts.tuning.memory_entries,
-            memory_bytes: parts.tuning.memory_bytes,
+            epoch: None,
+            segment: SegmentOptions::from(&parts.limits),
+            send_linger: parts.limits.send_linger.get(),
+            max_settled_ahead: parts.limits.max_settled_ahead as usize,
+            memory_entries: MEMORY_ENTRIES,
+            memory_bytes: MEMORY_BYTES,
             entry_id_base: random.0,
             row_id_base: random.1,
             jitter_seed: random.2,
@@ -256,7 +257,8 @@ impl Session {
         let (metrics, id) = (self.parts.metrics.clone(), parts.id.clone());
         metrics.observe_dispatch_delays(&id, delays);
         let observe = move |took: Duration, outcomes: &[causeway_core::outcome::Outcome<()>]| metrics.observe_send(&id, took, outcomes);
-        self.dispatch.send(batch, Arc::clone(&parts.sink), entries, parts.policy.send_timeout, observe);
+        let bound = SendBound { timeout: parts.policy.send_timeout.get(), given_up_after: self.parts.stale_claim };
+        self.dispatch.send(batch, Arc::clone(&parts.sink), entries, bound, observe);
     }
 
     async fn close_source(&mut self) {
@@ -413,24 +415,11 @@ async fn next_of(source: &mut Option<Box<dyn Source>>) -> SourceEvent {
 fn route_options(parts: &RouteParts) -> RouteOptions {
     let limits = parts.sink.limits();
     let sink = Arc::clone(&parts.sink);
-    let policy = &parts.policy;
-    let fate = |disposal: Disposal| match disposal {
-        Disposal::DeadLetter => Fate::DeadLetter,
-        Disposal::Drop => Fate::Drop,
-    };
     RouteOptions {
         id: parts.id.as_str().into(),
         receiver: parts.receiver.as_str().into(),
         destination: parts.destination.clone(),
-        policy: Policy {
-            max_in_flight: policy.max_in_flight,
-            max_replay_attempts: policy.max_replay_attempts,
-            replay_budget: policy.replay_budget,
-            on_expired: fate(policy.on_expired),
-            on_permanent_failure: fate(policy.on_permanent_failure),
-            backoff: Backoff { initial: policy.backoff_initial, max: policy.backoff_max, multiplier: policy.backoff_multiplier, jitter: policy.backoff_jitter },
-            send_timeout: policy.send_timeout,
-        },
+        policy: Policy::from(&parts.policy),
         limits: BatchLimits { entries: limits.batch_entries, bytes: limits.batch_bytes, entry_bytes: limits.entry_bytes },
         size_of: Arc::new(move |entry| sink.size_of(entry)),
     }

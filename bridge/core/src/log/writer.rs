@@ -169,6 +169,7 @@ pub struct Writer {
     owner: String,
     ids: IdSequence,
     phase: Phase,
+    chooses_epoch: bool,
     epoch: Epoch,
     tail: Slot,
     in_flight: bool,
@@ -183,15 +184,17 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// A writer that will open its log. `owner` names it for people; `ids` starts at a random base.
+    /// A writer that will open its log. `owner` names it for people; `ids` starts at a random base. `epoch` is the one that a lease gave it;
+    /// without a lease it takes one above the log's last.
     #[must_use]
-    pub fn new(options: SegmentOptions, owner: String, ids: IdSequence) -> Self {
+    pub fn new(options: SegmentOptions, owner: String, ids: IdSequence, epoch: Option<Epoch>) -> Self {
         Self {
             options,
             owner,
             ids,
             phase: Phase::ReadTail,
-            epoch: Epoch(0),
+            chooses_epoch: epoch.is_none(),
+            epoch: epoch.unwrap_or_default(),
             tail: Slot(0),
             in_flight: false,
             retry_at: None,
@@ -425,7 +428,7 @@ impl Writer {
         let (slot, epoch, drained) = tail.map_or((Slot(0), Epoch(0), Slot(0)), |meta| (meta.slot, meta.epoch, meta.drained));
         // Without a lease the epoch is the writer's own choice: one above what it finds. Meeting an equal one on a second look means that another
         // writer chose the same at the same time; one of the two steps up, and the anchors decide.
-        if self.epoch == Epoch(0) || epoch == self.epoch {
+        if self.chooses_epoch && (self.epoch == Epoch(0) || epoch == self.epoch) {
             self.epoch = epoch.next();
         } else if epoch > self.epoch {
             // This attempt to open was overtaken by a newer owner.

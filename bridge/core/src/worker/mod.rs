@@ -241,7 +241,7 @@ impl Owner {
         Self {
             entry_ids: IdSequence::new(options.entry_id_base),
             jitter: Jitter::new(options.jitter_seed),
-            writer: Writer::new(options.segment, options.owner.clone(), IdSequence::new(options.row_id_base)),
+            writer: Writer::new(options.segment, options.owner.clone(), IdSequence::new(options.row_id_base), options.epoch),
             settled: Settled::default(),
             loader: Loader::new(Slot(0), None, options.memory_bytes),
             drain: Drain::new(paces),

@@ -1,7 +1,9 @@
 //! What an owner needs to know.
 
+use crate::config::model as config;
 use crate::dead_letter::Destination;
 use crate::drain::BatchLimits;
+use crate::identity::Epoch;
 use crate::drain::retry::Backoff;
 use crate::log::writer::SegmentOptions;
 use crate::message::Entry;
@@ -37,19 +39,45 @@ pub struct Policy {
     pub send_timeout: Duration,
 }
 
-impl Default for Policy {
-    fn default() -> Self {
+impl From<&config::Policy> for Policy {
+    fn from(policy: &config::Policy) -> Self {
+        let backoff = &policy.backoff;
+        let fate = |on: config::OnFailure| match on {
+            config::OnFailure::Dlq => Fate::DeadLetter,
+            config::OnFailure::Drop => Fate::Drop,
+        };
         Self {
-            max_in_flight: 100,
-            max_replay_attempts: 5,
-            replay_budget: Duration::from_secs(15 * 60),
-            on_expired: Fate::DeadLetter,
-            on_permanent_failure: Fate::DeadLetter,
-            backoff: Backoff::default(),
-            send_timeout: Duration::from_secs(30),
+            max_in_flight: policy.max_in_flight as usize,
+            max_replay_attempts: policy.max_replay_attempts,
+            replay_budget: policy.replay_budget.get(),
+            on_expired: fate(policy.on_expired),
+            on_permanent_failure: fate(policy.on_permanent_failure),
+            backoff: Backoff {
+                initial: backoff.initial_interval.get(),
+                max: backoff.max_interval.get(),
+                multiplier: backoff.multiplier,
+                jitter: backoff.jitter,
+            },
+            send_timeout: policy.send_timeout.get(),
         }
     }
 }
+
+impl From<&config::OutboxOptions> for SegmentOptions {
+    fn from(options: &config::OutboxOptions) -> Self {
+        Self {
+            max_messages: options.segment_max_messages as usize,
+            max_bytes: options.segment_max_bytes as usize,
+            linger: options.segment_linger.get(),
+            ..Self::default()
+        }
+    }
+}
+
+/// Entries that an owner keeps in memory, roughly. Enough to keep every sender busy through a slow second; the rest of a backlog stays in the log.
+pub const MEMORY_ENTRIES: usize = 2_000;
+/// What those entries may weigh, roughly, in bytes.
+pub const MEMORY_BYTES: usize = 16 * 1024 * 1024;
 
 /// Measures what an entry takes of a batch's bytes.
 pub type SizeOf = Arc<dyn Fn(&Entry) -> usize + Send + Sync>;
@@ -84,6 +112,8 @@ pub struct OwnerOptions {
     pub owner: String,
     /// The routes that its session feeds.
     pub routes: Vec<RouteOptions>,
+    /// The epoch that a lease gave it; without a lease it takes one above the log's last.
+    pub epoch: Option<Epoch>,
     /// How segments are formed.
     pub segment: SegmentOptions,
     /// How long a ready entry may wait for company under load.
