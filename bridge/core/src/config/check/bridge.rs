@@ -1,2 +1,209 @@
-//! Rules.
-pub(super) const fn check(_: &mut super::Check<'_>) {}
+//! Rules of `bridge` and `http`.
+
+use super::Check;
+use crate::config::model::{DeploymentMode, Transport};
+use crate::config::values::Secret;
+
+/// The shortest key of the admin interface, in characters.
+const MIN_KEY_CHARS: usize = 16;
+
+pub(super) fn check(check: &mut Check<'_>) {
+    process(check);
+    endpoints(check);
+    http(check);
+}
+
+fn process(check: &mut Check<'_>) {
+    let bridge = &check.config.bridge;
+    if bridge.id.is_empty() {
+        check.error(
+            "E_REQUIRED",
+            "bridge.id",
+            &[],
+            "bridge.id is required",
+            "add `bridge: {id: NAME}`, the name that all replicas share",
+        );
+    }
+    check.positive("bridge.shutdown_timeout", bridge.shutdown_timeout);
+    if bridge
+        .drain_timeout
+        .is_some_and(|drain| drain >= bridge.shutdown_timeout)
+    {
+        check.error(
+            "E_DRAIN_TIMEOUT",
+            "bridge.drain_timeout",
+            &["bridge.shutdown_timeout"],
+            format!("drain_timeout must be below shutdown_timeout ({})", bridge.shutdown_timeout),
+            "write less than shutdown_timeout, leaving a few seconds for releasing leases and closing",
+        );
+    }
+    if bridge.max_drain_timeout < bridge.per_record_drain_timeout {
+        check.error(
+            "E_MAX_DRAIN_TIMEOUT",
+            "bridge.max_drain_timeout",
+            &["bridge.per_record_drain_timeout"],
+            format!(
+                "max_drain_timeout must be >= per_record_drain_timeout ({})",
+                bridge.per_record_drain_timeout
+            ),
+            "raise max_drain_timeout, or lower per_record_drain_timeout",
+        );
+    }
+    let sessions = check
+        .config
+        .sessions
+        .iter()
+        .filter(|session| session.transport == Transport::Mqtt)
+        .count();
+    if let Some(limit) = bridge
+        .max_mqtt_sessions
+        .filter(|limit| sessions > usize::try_from(*limit).unwrap_or(usize::MAX))
+    {
+        check.error(
+            "E_MAX_MQTT_SESSIONS",
+            "bridge.max_mqtt_sessions",
+            &["sessions"],
+            format!("bridge.max_mqtt_sessions: the configuration uses {sessions} MQTT sessions, more than the limit of {limit}"),
+            "raise the limit, or remove sessions",
+        );
+    }
+    if bridge.cluster.takeover_evidence.is_empty() {
+        check.error(
+            "E_TAKEOVER_EVIDENCE",
+            "bridge.cluster.takeover_evidence",
+            &[],
+            "no evidence at all would mean that nobody ever takes over",
+            "write `[ttl]`, or `[ttl, ecs_stopped]`",
+        );
+    }
+    check.positive("bridge.cluster.evidence_poll", bridge.cluster.evidence_poll);
+}
+
+/// The map says where this replica is reached, by capability; a list of peers looks alike and is refused.
+fn endpoints(check: &mut Check<'_>) {
+    let bridge = &check.config.bridge;
+    let path = "bridge.cluster.endpoints";
+    if bridge.cluster.endpoints.is_empty() {
+        return;
+    }
+    if bridge.deployment_mode == Some(DeploymentMode::Standalone) {
+        check.error(
+            "E_ENDPOINTS_STANDALONE",
+            path,
+            &["bridge.deployment_mode"],
+            "endpoints imply clustered, but deployment_mode is standalone",
+            "write `deployment_mode: clustered`, or remove the endpoints",
+        );
+    }
+    let unknown = bridge
+        .cluster
+        .endpoints
+        .keys()
+        .find(|capability| capability.as_str() != "http");
+    if !bridge.cluster.endpoints.contains_key("http") || unknown.is_some() {
+        let found = unknown.map_or(String::new(), |name| format!("; got \"{name}\""));
+        check.error(
+            "E_ENDPOINTS",
+            path,
+            &[],
+            format!("cluster.endpoints must carry `http`, and nothing but capabilities: it is not a map of peers{found}"),
+            "write this replica's own address: `endpoints: {http: \"http://10.0.1.12:8082\"}`",
+        );
+    }
+    if let Some(url) = bridge.cluster.endpoints.get("http")
+        && !is_http_url(url)
+    {
+        check.error(
+            "E_ENDPOINT_URL",
+            "bridge.cluster.endpoints.http",
+            &[],
+            "not a full URL",
+            "write `http://HOST:8082`",
+        );
+    }
+}
+
+pub(super) fn is_http_url(text: &str) -> bool {
+    let rest = text
+        .strip_prefix("https://")
+        .or_else(|| text.strip_prefix("http://"));
+    rest.is_some_and(|rest| {
+        !rest.is_empty() && !rest.starts_with('/') && !rest.contains(char::is_whitespace)
+    })
+}
+
+fn http(check: &mut Check<'_>) {
+    let http = &check.config.http;
+    for (path, key) in [
+        ("http.admin_api_key", &http.admin_api_key),
+        ("http.monitor_api_key", &http.monitor_api_key),
+    ] {
+        if key
+            .as_ref()
+            .is_some_and(|key: &Secret| key.reveal().chars().count() < MIN_KEY_CHARS)
+        {
+            check.error(
+                "E_API_KEY",
+                path,
+                &[],
+                format!("the key has fewer than {MIN_KEY_CHARS} characters"),
+                "make one with `openssl rand -hex 24`, and take it from the environment",
+            );
+        }
+    }
+    if http.admin_api_key.is_none() && check.is_set("http.admin_addr") {
+        check.error(
+            "E_ADMIN_KEY_REQUIRED",
+            "http.admin_addr",
+            &["http.admin_api_key"],
+            "admin_api_key is required for the admin interface",
+            "add `admin_api_key: ${ADMIN_API_KEY}`, or remove admin_addr",
+        );
+    }
+    if http.cors_origins.iter().any(|origin| origin.contains('*')) {
+        check.error(
+            "E_CORS_ORIGIN",
+            "http.cors_origins",
+            &[],
+            "`*` would let every web page call these interfaces",
+            "name the origins, such as `https://ops.example.com`",
+        );
+    }
+    if http.tls_cert_file.is_some() != http.tls_key_file.is_some() {
+        let path = if http.tls_cert_file.is_some() {
+            "http.tls_cert_file"
+        } else {
+            "http.tls_key_file"
+        };
+        check.error(
+            "E_HTTP_TLS",
+            path,
+            &["http.tls_cert_file", "http.tls_key_file"],
+            "tls_cert_file and tls_key_file go together",
+            "give both, or neither",
+        );
+    }
+    let listeners = [
+        (
+            "http.admin_addr",
+            http.admin_addr,
+            http.admin_api_key.is_some(),
+        ),
+        ("http.monitor_addr", http.monitor_addr, true),
+        ("http.transport_addr", http.transport_addr, true),
+    ];
+    for (index, (path, address, used)) in listeners.iter().enumerate() {
+        let taken = listeners[..index].iter().find(|(_, other, other_used)| {
+            *used && *other_used && other == address && address.get().port() != 0
+        });
+        if let Some((other, ..)) = taken {
+            check.error(
+                "E_LISTEN_TWICE",
+                path,
+                &[other],
+                format!("{address} is taken by {other}"),
+                "give each listener its own port",
+            );
+        }
+    }
+}

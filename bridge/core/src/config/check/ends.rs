@@ -1,2 +1,422 @@
-//! Rules.
-pub(super) const fn check(_: &mut super::Check<'_>) {}
+//! Rules of `receivers`, `senders` and `bindings`.
+
+use super::Check;
+use super::bridge::is_http_url;
+use super::session::credentials_uri;
+use crate::config::model::{Receiver, Sender, SessionMode, Topic, Transport};
+use crate::config::values::Span;
+use std::collections::BTreeMap;
+
+pub(super) fn check(check: &mut Check<'_>) {
+    let config = check.config;
+    check.names(
+        "receivers",
+        config.receivers.iter().map(|receiver| receiver.id.as_str()),
+    );
+    check.names(
+        "senders",
+        config.senders.iter().map(|sender| sender.id.as_str()),
+    );
+    check.names(
+        "bindings",
+        config.bindings.iter().map(|binding| binding.id.as_str()),
+    );
+    let mut taken = BTreeMap::new();
+    for (index, receiver) in config.receivers.iter().enumerate() {
+        let at = format!("receivers[{index}]");
+        origin(
+            check,
+            &at,
+            receiver.transport,
+            receiver.session_id.as_deref(),
+        );
+        match &receiver.session_id {
+            Some(session_id) => {
+                mqtt_receiver(check, &at, receiver);
+                if let Some(other) = taken.insert(session_id.as_str(), receiver.id.as_str()) {
+                    check.error("E_RECEIVER_PER_SESSION", &format!("{at}.session_id"), &[], format!("receiver \"{other}\" already receives from this session: acknowledgements of one session have one order"), "list all topics under one receiver, or add a session");
+                }
+            }
+            None if receiver.transport == Some(Transport::Sqs) => {
+                sqs_receiver(check, &at, receiver)
+            }
+            None => {}
+        }
+    }
+    for (index, sender) in config.senders.iter().enumerate() {
+        let at = format!("senders[{index}]");
+        origin(check, &at, sender.transport, sender.session_id.as_deref());
+        sender_options(check, &at, sender);
+    }
+    for (index, binding) in config.bindings.iter().enumerate() {
+        let at = format!("bindings[{index}]");
+        check.reference(
+            &format!("{at}.sender_id"),
+            "sender_id",
+            &binding.sender_id,
+            "senders",
+            config.sender(&binding.sender_id).is_some(),
+        );
+        if let Some(session_id) = &binding.session_id {
+            check.reference(
+                &format!("{at}.session_id"),
+                "session_id",
+                session_id,
+                "sessions",
+                config.session(session_id).is_some(),
+            );
+        }
+        if binding.address.is_empty() {
+            check.error(
+                "E_REQUIRED",
+                &format!("{at}.address"),
+                &[],
+                format!("{at}.address is required"),
+                "write the topic, or the queue's name",
+            );
+        } else if !is_template(&binding.address) {
+            check.error(
+                "E_ADDRESS_TEMPLATE",
+                &format!("{at}.address"),
+                &[],
+                "a placeholder is not closed, nested, or empty",
+                "write `{header}`",
+            );
+        }
+    }
+}
+
+fn is_template(address: &str) -> bool {
+    let mut open = None;
+    for (index, c) in address.char_indices() {
+        open = match (c, open) {
+            ('{', None) => Some(index),
+            ('}', Some(start)) if index > start + 1 => None,
+            ('{' | '}', _) => return false,
+            (_, open) => open,
+        };
+    }
+    open.is_none()
+}
+
+/// Exactly one of transport and session.
+fn origin(check: &mut Check<'_>, at: &str, transport: Option<Transport>, session_id: Option<&str>) {
+    let (transport_at, session_at) = (format!("{at}.transport"), format!("{at}.session_id"));
+    match (transport, session_id) {
+        (None, None) => check.error(
+            "E_TRANSPORT_OR_SESSION",
+            at,
+            &[&transport_at, &session_at],
+            "exactly one of transport and session_id is required",
+            "write `transport: sqs`, or the `session_id` of an MQTT session",
+        ),
+        (Some(_), Some(_)) => check.error(
+            "E_TRANSPORT_OR_SESSION",
+            &transport_at,
+            &[&session_at],
+            "exactly one of transport and session_id is required, not both",
+            "remove one of the two",
+        ),
+        (Some(Transport::Mqtt), None) => check.error(
+            "E_TRANSPORT_OR_SESSION",
+            &transport_at,
+            &[],
+            "MQTT needs a session",
+            "write the `session_id` of an MQTT session instead",
+        ),
+        (Some(Transport::Sqs), None) => {}
+        (None, Some(id)) => {
+            let exists = check.config.session(id).is_some();
+            check.reference(&session_at, "session_id", id, "sessions", exists);
+        }
+    }
+}
+
+fn mqtt_receiver(check: &mut Check<'_>, at: &str, receiver: &Receiver) {
+    let topics_at = format!("{at}.topics");
+    if receiver.topics.is_empty() {
+        check.error(
+            "E_TOPICS_REQUIRED",
+            &topics_at,
+            &[],
+            format!("{topics_at} is required: a receiver of a session must subscribe to something"),
+            "add `topics: [{topic: telemetry/#, qos: 1}]`",
+        );
+    }
+    if check.is_set(&format!("{at}.options")) {
+        check.error(
+            "E_OPTION_TRANSPORT",
+            &format!("{at}.options"),
+            &[],
+            "options are for SQS receivers",
+            "remove them; an MQTT receiver is set up by its session and topics",
+        );
+    }
+    for (index, topic) in receiver.topics.iter().enumerate() {
+        subscription(check, &format!("{topics_at}[{index}]"), receiver, topic);
+        if receiver.topics[..index]
+            .iter()
+            .any(|other| other.topic == topic.topic)
+        {
+            check.error(
+                "E_TOPIC_TWICE",
+                &format!("{topics_at}[{index}].topic"),
+                &[],
+                format!("\"{}\" is subscribed twice", topic.topic),
+                "keep one of the two",
+            );
+        }
+    }
+}
+
+fn subscription(check: &mut Check<'_>, at: &str, receiver: &Receiver, topic: &Topic) {
+    let topic_at = format!("{at}.topic");
+    check.range(&format!("{at}.qos"), u64::from(topic.qos), 0, 2);
+    let recheck = topic.options.subscription.qos_recheck_interval;
+    if !recheck.is_zero() && recheck < Span::secs(60) {
+        check.error(
+            "E_QOS_RECHECK",
+            &format!("{at}.options.subscription.qos_recheck_interval"),
+            &[],
+            "qos_recheck_interval is below 1m",
+            "write 1m or more, or 0s for never",
+        );
+    }
+    let shared = topic.topic.starts_with("$share/");
+    let filter = if shared {
+        share_filter(&topic.topic)
+    } else {
+        Some(topic.topic.as_str())
+    };
+    let Some(filter) = filter else {
+        check.error(
+            "E_SHARE_TOPIC",
+            &topic_at,
+            &[],
+            format!("malformed $share/ topic \"{}\"", topic.topic),
+            "write `$share/GROUP/FILTER`, the group without `/`, `+` and `#`",
+        );
+        return;
+    };
+    if !is_filter(filter) {
+        check.error("E_TOPIC_FILTER", &topic_at, &[], format!("\"{}\" is not a topic filter", topic.topic), "`+` stands for a whole level, `#` for the rest and comes last, and a filter is not empty");
+    }
+    let session = receiver.session_id.as_deref().and_then(|id| {
+        check
+            .config
+            .sessions
+            .iter()
+            .position(|session| session.id.as_str() == id)
+    });
+    let Some(session_index) = session else { return };
+    let session = &check.config.sessions[session_index];
+    let session_at = format!("sessions[{session_index}]");
+    if shared && session.options.session.no_local {
+        check.error(
+            "E_NO_LOCAL",
+            &topic_at,
+            &[&format!("{session_at}.options.session.no_local")],
+            "no_local is a protocol error on $share/ filters",
+            "remove no_local, or the `$share/` prefix",
+        );
+    }
+    if check.config.bridge.is_clustered()
+        && !shared
+        && session.session_mode != SessionMode::Exclusive
+    {
+        check.error(
+            "E_SHARE_OR_EXCLUSIVE",
+            &topic_at,
+            &["bridge.deployment_mode", "bridge.cluster.endpoints", &format!("{session_at}.session_mode"), &format!("{at}.session_id")],
+            format!("clustered MQTT receiver requires $share/ topic prefix or exclusive session to prevent N-fold message duplication; got \"{}\"", topic.topic),
+            format!("write `$share/GROUP/{}`, or `session_mode: exclusive`", topic.topic),
+        );
+    }
+}
+
+/// The filter behind `$share/GROUP/`.
+fn share_filter(topic: &str) -> Option<&str> {
+    let (group, filter) = topic.strip_prefix("$share/")?.split_once('/')?;
+    (!group.is_empty() && !group.contains(['+', '#']) && !filter.is_empty()).then_some(filter)
+}
+
+fn is_filter(filter: &str) -> bool {
+    let levels: Vec<&str> = filter.split('/').collect();
+    let last = levels.len() - 1;
+    let level_is_right = |(index, level): (usize, &&str)| match *level {
+        "+" => true,
+        "#" => index == last,
+        level => !level.contains(['+', '#', '\0']),
+    };
+    !filter.is_empty() && filter.len() <= 65_535 && levels.iter().enumerate().all(level_is_right)
+}
+
+fn sqs_receiver(check: &mut Check<'_>, at: &str, receiver: &Receiver) {
+    let options = &receiver.options;
+    let option = |name: &str| format!("{at}.options.{name}");
+    if !receiver.topics.is_empty() {
+        check.error(
+            "E_OPTION_TRANSPORT",
+            &format!("{at}.topics"),
+            &[],
+            "topics are for receivers of an MQTT session",
+            "remove them, or write a `session_id` instead of `transport`",
+        );
+    }
+    match (&options.queue_url, &options.queue_name) {
+        (None, None) => check.error(
+            "E_QUEUE_REQUIRED",
+            &option("queue_url"),
+            &[&option("queue_name")],
+            "queue_url or queue_name is required",
+            "add `queue_url: https://sqs.REGION.amazonaws.com/ACCOUNT/QUEUE`",
+        ),
+        (Some(_), Some(_)) => check.error(
+            "E_QUEUE_BOTH",
+            &option("queue_name"),
+            &[&option("queue_url")],
+            "queue_url and queue_name are mutually exclusive",
+            "keep one of the two",
+        ),
+        (Some(url), None) => queue_url(check, &option("queue_url"), url),
+        (None, Some(_)) => {}
+    }
+    check.range(
+        &option("max_messages"),
+        u64::from(options.max_messages),
+        1,
+        10,
+    );
+    check.range(
+        &option("wait_time_seconds"),
+        u64::from(options.wait_time_seconds),
+        1,
+        20,
+    );
+    check.range(
+        &option("visibility_timeout"),
+        u64::from(options.visibility_timeout),
+        0,
+        43_200,
+    );
+    check.positive(&option("init_timeout"), options.init_timeout);
+    check.positive(&option("poll_backoff"), options.poll_backoff);
+    if let Some(uri) = &options.credentials_uri {
+        credentials_uri(check, &option("credentials_uri"), uri);
+    }
+}
+
+fn queue_url(check: &mut Check<'_>, path: &str, url: &str) {
+    if !is_http_url(url) {
+        check.error(
+            "E_QUEUE_URL",
+            path,
+            &[],
+            "not the URL of a queue",
+            "write `https://sqs.REGION.amazonaws.com/ACCOUNT/QUEUE`",
+        );
+    }
+}
+
+fn sender_options(check: &mut Check<'_>, at: &str, sender: &Sender) {
+    const SQS: [&str; 8] = [
+        "queue_url",
+        "region",
+        "delay_seconds",
+        "batch_size",
+        "message_group_id",
+        "fifo",
+        "max_message_bytes",
+        "credentials_uri",
+    ];
+    const MQTT: [&str; 4] = ["default_topic", "qos", "retain", "throttle_retry_after"];
+    let (foreign, name): (&[&str], &str) = match (sender.transport, &sender.session_id) {
+        (Some(Transport::Sqs), None) => (&MQTT, "SQS"),
+        (None, Some(_)) => (&SQS, "MQTT"),
+        _ => return,
+    };
+    let option = |name: &str| format!("{at}.options.{name}");
+    for field in foreign {
+        if check.is_set(&option(field)) {
+            check.error(
+                "E_OPTION_TRANSPORT",
+                &option(field),
+                &[&format!("{at}.transport"), &format!("{at}.session_id")],
+                format!("`{field}` has no meaning for {name} senders"),
+                "remove it",
+            );
+        }
+    }
+    let options = &sender.options;
+    if let Some(timeout) = options.timeout {
+        check.positive(&option("timeout"), timeout);
+    }
+    if let Some(qos) = options.qos {
+        check.range(&option("qos"), u64::from(qos), 0, 2);
+    }
+    if sender.transport == Some(Transport::Sqs) {
+        sqs_sender(check, at, sender);
+    }
+}
+
+fn sqs_sender(check: &mut Check<'_>, at: &str, sender: &Sender) {
+    let options = &sender.options;
+    let option = |name: &str| format!("{at}.options.{name}");
+    for (name, value, least, most) in [
+        ("delay_seconds", options.delay_seconds, 0, 900),
+        ("batch_size", options.batch_size, 1, 10),
+        ("max_message_bytes", options.max_message_bytes, 1, 1_048_576),
+    ] {
+        if let Some(value) = value {
+            check.range(&option(name), u64::from(value), least, most);
+        }
+    }
+    if let Some(uri) = &options.credentials_uri {
+        credentials_uri(check, &option("credentials_uri"), uri);
+    }
+    let Some(url) = &options.queue_url else {
+        check.error(
+            "E_QUEUE_REQUIRED",
+            &option("queue_url"),
+            &[&format!("{at}.options")],
+            format!("{} is required", option("queue_url")),
+            "add `queue_url: https://sqs.REGION.amazonaws.com/ACCOUNT/QUEUE`",
+        );
+        return;
+    };
+    queue_url(check, &option("queue_url"), url);
+    let is_fifo = url.ends_with(".fifo");
+    let has_group = options.message_group_id.is_some() || options.fifo == Some(true);
+    if is_fifo && !has_group {
+        check.error(
+            "E_FIFO_GROUP",
+            &option("queue_url"),
+            &[&option("fifo"), &option("message_group_id")],
+            "a FIFO queue needs a group for every message",
+            "add `message_group_id`, or `fifo: true` to take it from the ordering key",
+        );
+    }
+    if !is_fifo && has_group {
+        let path = option(if options.fifo.is_some() {
+            "fifo"
+        } else {
+            "message_group_id"
+        });
+        check.error(
+            "E_FIFO_QUEUE",
+            &path,
+            &[&option("queue_url")],
+            "the queue is not FIFO: its name does not end in `.fifo`",
+            "remove it, or name a FIFO queue",
+        );
+    }
+    if is_fifo && options.delay_seconds.is_some() {
+        check.error(
+            "E_FIFO_DELAY",
+            &option("delay_seconds"),
+            &[&option("queue_url")],
+            "messages of a FIFO queue cannot be delayed one by one",
+            "remove it; set the delay on the queue",
+        );
+    }
+}
