@@ -1,1 +1,15 @@
-//! Placeholder.
+//! The tools of this repository: the local stack, the demo, the ledger that counts what became of every message, and a proxy that injects
+//! faults. The end-to-end tests use them as a library.
+//!
+//! Nothing here trusts what the worker says about deliveries: the publisher counts what the broker acknowledged, the consumer counts what
+//! the queue handed out, and both recognise every message by its content.
+
+pub mod demo;
+pub mod ledger;
+pub mod local;
+pub mod metrics;
+pub mod proxy;
+pub mod rig;
+pub mod stack;
+pub mod terminal;
+pub mod worker;

@@ -1,2 +1,31 @@
-//! Placeholder.
-fn main() {}
+//! The tools behind the scripts of this repository.
+
+use clap::Parser;
+use std::process::ExitCode;
+
+/// The tools behind the scripts of this repository.
+#[derive(Debug, Parser)]
+#[command(name = "xtask")]
+enum Command {
+    /// Publish telemetry through real processes, kill the worker in the middle, print what became of every message.
+    Demo(xtask::demo::Options),
+    /// The local stack: broker, DynamoDB, SQS.
+    #[command(subcommand)]
+    Local(xtask::local::Action),
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let outcome = match Command::parse() {
+        Command::Demo(options) => xtask::demo::run(&options).await,
+        Command::Local(action) => xtask::local::run(&action).await,
+    };
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(fault) => {
+            xtask::terminal::note(&format!("error: {fault:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! The ledger for people and for programs.
+
+use super::Account;
+use serde::Serialize;
+use std::fmt::Write as _;
+
+/// A run's account with what it cost.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// What became of the messages.
+    #[serde(flatten)]
+    pub account: Account,
+    /// From the death of the active worker to the first delivery by its successor, in seconds. `None`: there is no second worker.
+    pub failover_seconds: Option<f64>,
+    /// From the kill until the restarted worker was ready, in seconds. `None`: nobody was killed.
+    pub restart_seconds: Option<f64>,
+    /// Write units that the store charged, by message. `None`: the store charges none.
+    pub write_units_per_message: Option<f64>,
+    /// Requests to SQS, by message.
+    pub sqs_requests_per_message: Option<f64>,
+    /// Reads of the log while messages flowed undisturbed.
+    pub log_reads_in_steady_state: Option<u64>,
+    /// How many workers were killed.
+    pub kills: u32,
+    /// The store.
+    pub store: String,
+    /// The wanted rate, messages a second.
+    pub rate: u64,
+    /// How long publishing and draining took, in seconds.
+    pub seconds: f64,
+    /// What else went wrong.
+    pub notes: Vec<String>,
+}
+
+impl Report {
+    /// Everything that makes the run a failure.
+    #[must_use]
+    pub fn faults(&self) -> Vec<String> {
+        let mut faults = self.account.faults();
+        faults.extend(self.notes.iter().cloned());
+        faults
+    }
+
+    /// One line of JSON.
+    #[must_use]
+    pub fn json(&self) -> String {
+        serde_json::to_string(self).unwrap_or_else(|fault| format!("{{\"error\":\"{fault}\"}}"))
+    }
+
+    /// A table.
+    #[must_use]
+    pub fn table(&self) -> String {
+        let account = &self.account;
+        let mut text = String::new();
+        let mut row = |name: &str, value: String, remark: &str| {
+            let _ = writeln!(text, "  {name:<26} {value:>12}   {remark}");
+        };
+        let number = |value: Option<f64>| {
+            value.map_or_else(|| "-".to_owned(), |value| format!("{value:.3}"))
+        };
+        row(
+            "published",
+            account.published.to_string(),
+            "acknowledged by the broker",
+        );
+        row(
+            "delivered",
+            account.delivered.to_string(),
+            "handed out by the queue",
+        );
+        row("unique", account.unique.to_string(), "");
+        row(
+            "duplicates",
+            account.duplicates.to_string(),
+            &bound_text(account),
+        );
+        row("lost", account.lost.to_string(), "must be 0");
+        row("corrupted", account.corrupted.to_string(), "must be 0");
+        row(
+            "out of order",
+            account.order_violations.to_string(),
+            "first sends, per device; a standard queue promises none",
+        );
+        row("workers killed", self.kills.to_string(), "with SIGKILL");
+        row(
+            "restart seconds",
+            number(self.restart_seconds),
+            "from the kill until ready",
+        );
+        row(
+            "failover seconds",
+            number(self.failover_seconds),
+            "needs a second worker",
+        );
+        row(
+            "write units / message",
+            number(self.write_units_per_message),
+            &self.store,
+        );
+        row(
+            "SQS requests / message",
+            number(self.sqs_requests_per_message),
+            "",
+        );
+        row(
+            "log reads, steady state",
+            self.log_reads_in_steady_state
+                .map_or_else(|| "-".to_owned(), |reads| reads.to_string()),
+            "",
+        );
+        row("seconds", format!("{:.1}", self.seconds), "");
+        if account.publisher_repeats + account.unrouted + account.queue_repetitions > 0 {
+            row(
+                "publisher's repeats",
+                account.publisher_repeats.to_string(),
+                "its connection broke",
+            );
+            row(
+                "without subscriber",
+                account.unrouted.to_string(),
+                "the broker had nobody to give them to",
+            );
+            row(
+                "queue's repeats",
+                account.queue_repetitions.to_string(),
+                "the same queue message twice",
+            );
+        }
+        text
+    }
+}
+
+fn bound_text(account: &Account) -> String {
+    let terms = account
+        .exposures
+        .iter()
+        .flat_map(|exposure| &exposure.terms)
+        .map(|(name, count)| format!("{count} {name}"));
+    let terms: Vec<String> = terms.collect();
+    if terms.is_empty() {
+        "at most 0".to_owned()
+    } else {
+        format!(
+            "at most {} = {}",
+            account.duplicate_bound,
+            terms.join(" + ")
+        )
+    }
+}

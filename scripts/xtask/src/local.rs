@@ -1,0 +1,255 @@
+//! `local`: the stack alone, running in the background until it is taken down.
+
+use crate::rig::Rig;
+use crate::stack::process::{Lifetime, Spawned, end_by_id, start_ticks};
+use crate::stack::{Ports, StackOptions, Store, repository};
+use crate::terminal::{note, result};
+use anyhow::{Context as _, Result};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The ports that the parts have by default.
+const BROKER: u16 = 1883;
+const AWS: u16 = 4566;
+const DYNAMODB: u16 = 8000;
+
+/// What to do with the local stack.
+#[derive(Clone, Debug, clap::Subcommand)]
+pub enum Action {
+    /// Start it, create queue and tables, and print the environment to export.
+    Up {
+        /// Use a running LocalStack, or any other endpoint, instead of starting AWS services.
+        #[arg(long, value_name = "URL")]
+        aws_endpoint: Option<String>,
+    },
+    /// Stop it, and a demo that was left running.
+    Down,
+    /// Say what runs.
+    Status,
+}
+
+/// A process that runs in the background.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Process {
+    name: String,
+    pid: u32,
+    started: u64,
+    log: PathBuf,
+}
+
+impl Process {
+    fn runs(&self) -> bool {
+        start_ticks(self.pid) == Some(self.started)
+    }
+}
+
+/// What runs in the background, as the next invocation needs to know it.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct State {
+    processes: Vec<Process>,
+    environment: BTreeMap<String, String>,
+}
+
+impl State {
+    /// The state of these processes.
+    pub fn of<'a>(
+        processes: impl Iterator<Item = &'a Spawned>,
+        environment: BTreeMap<String, String>,
+    ) -> Self {
+        let processes = processes.filter_map(|process| {
+            let pid = process.pid()?;
+            Some(Process {
+                name: process.name().to_owned(),
+                pid,
+                started: start_ticks(pid)?,
+                log: process.log().to_owned(),
+            })
+        });
+        Self {
+            processes: processes.collect(),
+            environment,
+        }
+    }
+
+    /// Writes it into `dir`.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn save(&self, dir: &Path) -> Result<()> {
+        let path = file(dir);
+        std::fs::write(&path, serde_json::to_vec_pretty(self)?)
+            .with_context(|| format!("cannot write {}", path.display()))
+    }
+
+    fn load(dir: &Path) -> Option<Self> {
+        serde_json::from_slice(&std::fs::read(file(dir)).ok()?).ok()
+    }
+
+    fn exports(&self) -> String {
+        self.environment
+            .iter()
+            .map(|(name, value)| format!("export {name}={value}\n"))
+            .collect()
+    }
+}
+
+fn file(dir: &Path) -> PathBuf {
+    dir.join("state.json")
+}
+
+fn home() -> PathBuf {
+    repository().join(".local")
+}
+
+/// Runs one action. `true`: what was asked for is so.
+///
+/// # Errors
+/// A part does not start, or the state cannot be kept.
+pub async fn run(action: &Action) -> Result<bool> {
+    match action {
+        Action::Up { aws_endpoint } => up(aws_endpoint.as_deref()).await.map(|()| true),
+        Action::Down => down().await.map(|()| true),
+        Action::Status => Ok(status()),
+    }
+}
+
+async fn up(aws_endpoint: Option<&str>) -> Result<()> {
+    let dir = home();
+    if let Some(state) = State::load(&dir) {
+        if state.processes.iter().all(Process::runs) {
+            note("already running; export this:");
+            result(state.exports().trim_end());
+            return Ok(());
+        }
+        note("parts of an earlier stack are gone; starting anew");
+        down_in(&dir).await?;
+    }
+    let options = StackOptions {
+        aws_endpoint: aws_endpoint.map(str::to_owned),
+        lifetime: Lifetime::Detached,
+        ports: Ports {
+            broker: Some(BROKER),
+            aws: Some(AWS),
+            dynamodb: Some(DYNAMODB),
+        },
+        ..StackOptions::bound(&dir, Store::Dynamodb)
+    };
+    std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    let state = start(&options, &dir).await?;
+    note(&format!(
+        "running; `causeway run -c {}` starts a worker on it. Export this (it is also in {}):",
+        config(&dir),
+        env_file(&dir).display()
+    ));
+    result(state.exports().trim_end());
+    Ok(())
+}
+
+fn config(dir: &Path) -> String {
+    dir.join("causeway.yaml").display().to_string()
+}
+
+fn env_file(dir: &Path) -> PathBuf {
+    dir.join("env")
+}
+
+async fn start(options: &StackOptions, dir: &Path) -> Result<State> {
+    let binary = crate::worker::binary().await?;
+    let mut rig = Rig::start_with(options, false, binary, |settings| {
+        settings.monitor_port = 8081
+    })
+    .await?;
+    for (wanted, actual, name) in [
+        (BROKER, rig.stack.broker.port(), "broker"),
+        (AWS, port_of(&rig.stack.aws.endpoint), "AWS services"),
+    ] {
+        if wanted != actual && (name == "broker" || options.aws_endpoint.is_none()) {
+            note(&format!("port {wanted} is taken: the {name} got {actual}"));
+        }
+    }
+    let mut environment = rig.launch.environment.clone();
+    environment.insert("CAUSEWAY_BROKER_URL".to_owned(), rig.stack.broker.url());
+    environment.insert("CAUSEWAY_QUEUE_URL".to_owned(), rig.stack.queue_url.clone());
+    let state = State::of(rig.stack.processes(), environment);
+    state.save(dir)?;
+    std::fs::write(env_file(dir), state.exports()).context("cannot write the environment")?;
+    rig.stack.release();
+    Ok(state)
+}
+
+fn port_of(url: &str) -> u16 {
+    url.trim_end_matches('/')
+        .rsplit(':')
+        .next()
+        .and_then(|port| port.parse().ok())
+        .unwrap_or_default()
+}
+
+async fn down() -> Result<()> {
+    let ended = down_in(&home()).await? + down_in(&home().join("demo")).await?;
+    note(&if ended == 0 {
+        "nothing was running".to_owned()
+    } else {
+        format!("stopped {ended} processes")
+    });
+    Ok(())
+}
+
+/// Ends what runs in the background according to the state in `dir`. Gives the number of processes that it ended.
+///
+/// # Errors
+/// The state cannot be removed.
+pub async fn down_in(dir: &Path) -> Result<usize> {
+    let Some(state) = State::load(dir) else {
+        return Ok(0);
+    };
+    let running: Vec<&Process> = state
+        .processes
+        .iter()
+        .filter(|process| process.runs())
+        .collect();
+    // The worker was started last, and goes first.
+    for process in running.iter().rev() {
+        end_by_id(process.pid, process.started, Duration::from_secs(20)).await;
+    }
+    // What an emulator or a broker kept belongs to the stack that is gone. Logs and files of a worker stay for those who want to look.
+    for gone in ["broker", "aws", "dynamodb"] {
+        let _ = std::fs::remove_dir_all(dir.join(gone));
+    }
+    let _ = std::fs::remove_file(env_file(dir));
+    std::fs::remove_file(file(dir))
+        .with_context(|| format!("cannot remove {}", file(dir).display()))?;
+    Ok(running.len())
+}
+
+fn status() -> bool {
+    let mut complete = None;
+    for (name, dir) in [("local stack", home()), ("demo", home().join("demo"))] {
+        let Some(state) = State::load(&dir) else {
+            continue;
+        };
+        result(&format!("{name}:"));
+        for process in &state.processes {
+            let runs = process.runs();
+            complete = Some(complete.unwrap_or(true) && runs);
+            let word = if runs { "runs" } else { "is gone" };
+            result(&format!(
+                "  {:<16} {word:<8} pid {:<8} log {}",
+                process.name,
+                process.pid,
+                process.log.display()
+            ));
+        }
+        state
+            .environment
+            .iter()
+            .filter(|(name, _)| name.ends_with("_URL"))
+            .for_each(|(name, value)| result(&format!("  {name}={value}")));
+    }
+    if complete.is_none() {
+        result("nothing runs");
+    }
+    complete.unwrap_or(false)
+}

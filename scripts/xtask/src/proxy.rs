@@ -1,0 +1,387 @@
+//! A proxy in front of an AWS service that injects faults: refuse before the call, lose the answer after it, delay, hang, or take single
+//! entries out of a batch. It also counts calls by operation, as an independent witness.
+
+use anyhow::{Context as _, Result};
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderName, TRANSFER_ENCODING};
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
+
+/// What happens to a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It is answered with an AWS error and never reaches the service.
+    FailBefore {
+        /// The HTTP status.
+        status: u16,
+        /// The error's code, as `__type`; empty for an answer that is no AWS error at all.
+        code: String,
+    },
+    /// The connection is closed without an answer, and the call never reaches the service.
+    ResetBefore,
+    /// It reaches the service, and the connection is closed without an answer: the caller cannot know.
+    DropAnswer,
+    /// It waits this long, then goes its way.
+    Delay(Duration),
+    /// It gets no answer until the proxy is healed, then its connection is closed.
+    Hang,
+    /// The first entries of a batch are refused with this code, and the others reach the service.
+    RefuseEntries {
+        /// How many.
+        count: usize,
+        /// The error's code.
+        code: String,
+        /// Whether it is the sender's fault, which means that trying again is in vain.
+        sender_fault: bool,
+    },
+}
+
+/// Which calls a fault hits.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    /// The operation, for example `SendMessageBatch`. `None`: every one.
+    pub operation: Option<String>,
+    /// What happens.
+    pub fault: Fault,
+    /// How many calls it hits. `None`: every one until healed.
+    pub times: Option<u32>,
+}
+
+impl Rule {
+    /// Hits the next `times` calls of an operation.
+    #[must_use]
+    pub fn next(operation: &str, times: u32, fault: Fault) -> Self {
+        Self {
+            operation: Some(operation.to_owned()),
+            fault,
+            times: Some(times),
+        }
+    }
+
+    /// Hits every call of every operation, until healed.
+    #[must_use]
+    pub fn always(fault: Fault) -> Self {
+        Self {
+            operation: None,
+            fault,
+            times: None,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Shared {
+    upstream: String,
+    client: reqwest::Client,
+    rules: Mutex<Vec<Rule>>,
+    calls: Mutex<BTreeMap<String, u64>>,
+    injected: Mutex<u64>,
+    healed: watch::Sender<u64>,
+}
+
+/// A running proxy. It stops when dropped.
+#[derive(Debug)]
+pub struct Proxy {
+    shared: Arc<Shared>,
+    port: u16,
+    accept: JoinHandle<()>,
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.accept.abort();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Proxy {
+    /// Starts one on a free port in front of `upstream`, for example `http://127.0.0.1:4566`.
+    ///
+    /// # Errors
+    /// No port is free.
+    pub async fn start(upstream: &str) -> Result<Self> {
+        let listener = TcpListener::bind(("127.0.0.1", 0))
+            .await
+            .context("the proxy finds no port")?;
+        let port = listener.local_addr()?.port();
+        let client = reqwest::Client::builder().no_proxy().build()?;
+        let shared = Arc::new(Shared {
+            upstream: upstream.trim_end_matches('/').to_owned(),
+            client,
+            rules: Mutex::default(),
+            calls: Mutex::default(),
+            injected: Mutex::default(),
+            healed: watch::Sender::new(0),
+        });
+        let accept = tokio::spawn(accept(listener, Arc::clone(&shared)));
+        Ok(Self {
+            shared,
+            port,
+            accept,
+        })
+    }
+
+    /// Its address, to be used in place of the upstream's.
+    #[must_use]
+    pub fn endpoint(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    /// Adds a rule. The first one that matches a call counts.
+    pub fn inject(&self, rule: Rule) {
+        lock(&self.shared.rules).push(rule);
+    }
+
+    /// Takes all rules away and ends what hangs.
+    pub fn heal(&self) {
+        lock(&self.shared.rules).clear();
+        self.shared.healed.send_modify(|count| *count += 1);
+    }
+
+    /// How many calls of this operation came in, whatever became of them.
+    #[must_use]
+    pub fn calls(&self, operation: &str) -> u64 {
+        lock(&self.shared.calls)
+            .get(operation)
+            .copied()
+            .unwrap_or_default()
+    }
+
+    /// How many calls a fault hit.
+    #[must_use]
+    pub fn injected(&self) -> u64 {
+        *lock(&self.shared.injected)
+    }
+}
+
+async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+    // The connections belong to this task: they end with it.
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => if let Ok((stream, _)) = accepted {
+                connections.spawn(serve(stream, Arc::clone(&shared)));
+            },
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+async fn serve(stream: TcpStream, shared: Arc<Shared>) {
+    let _ = stream.set_nodelay(true);
+    let service = hyper::service::service_fn(|request| handle(Arc::clone(&shared), request));
+    // An error of the service closes the connection without an answer, which is what some faults are.
+    let _ = hyper::server::conn::http1::Builder::new()
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
+}
+
+/// Closes the connection without an answer.
+fn hang_up<T>() -> Result<T, std::io::Error> {
+    Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset))
+}
+
+async fn handle(
+    shared: Arc<Shared>,
+    request: Request<Incoming>,
+) -> Result<Response<Full<Bytes>>, std::io::Error> {
+    let operation = operation(&request);
+    *lock(&shared.calls).entry(operation.clone()).or_default() += 1;
+    let fault = shared.fault_for(&operation);
+    let mut healed = shared.healed.subscribe();
+    let (parts, body) = request.into_parts();
+    let Ok(body) = body
+        .collect()
+        .await
+        .map(http_body_util::Collected::to_bytes)
+    else {
+        return hang_up();
+    };
+    match fault {
+        None => shared.forward(&parts, body).await,
+        Some(Fault::FailBefore { status, code }) => Ok(refusal(status, &code)),
+        Some(Fault::ResetBefore) => hang_up(),
+        Some(Fault::DropAnswer) => {
+            let _ = shared.forward(&parts, body).await;
+            hang_up()
+        }
+        Some(Fault::Delay(delay)) => {
+            tokio::time::sleep(delay).await;
+            shared.forward(&parts, body).await
+        }
+        Some(Fault::Hang) => {
+            let _ = healed.changed().await;
+            hang_up()
+        }
+        Some(Fault::RefuseEntries {
+            count,
+            code,
+            sender_fault,
+        }) => {
+            shared
+                .forward_some(&parts, &body, count, &code, sender_fault)
+                .await
+        }
+    }
+}
+
+/// The operation that an AWS request names, or its path.
+fn operation(request: &Request<Incoming>) -> String {
+    let target = request
+        .headers()
+        .get("x-amz-target")
+        .and_then(|value| value.to_str().ok());
+    target.map_or_else(
+        || request.uri().path().to_owned(),
+        |target| target.rsplit('.').next().unwrap_or(target).to_owned(),
+    )
+}
+
+fn refusal(status: u16, code: &str) -> Response<Full<Bytes>> {
+    let body = if code.is_empty() {
+        Bytes::from_static(b"<html><body>Service Unavailable</body></html>")
+    } else {
+        Bytes::from(
+            serde_json::json!({ "__type": code, "message": "injected by the fault proxy" })
+                .to_string(),
+        )
+    };
+    let mut response = Response::new(Full::new(body));
+    *response.status_mut() =
+        StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let kind = if code.is_empty() {
+        "text/html"
+    } else {
+        "application/x-amz-json-1.0"
+    };
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static(kind));
+    response
+}
+
+impl Shared {
+    fn fault_for(&self, operation: &str) -> Option<Fault> {
+        let mut rules = lock(&self.rules);
+        let position = rules.iter().position(|rule| {
+            rule.operation
+                .as_deref()
+                .is_none_or(|wanted| wanted == operation)
+        })?;
+        *lock(&self.injected) += 1;
+        let rule = &mut rules[position];
+        let fault = rule.fault.clone();
+        if let Some(times) = &mut rule.times {
+            *times = times.saturating_sub(1);
+            if *times == 0 {
+                rules.remove(position);
+            }
+        }
+        Some(fault)
+    }
+
+    async fn forward(
+        &self,
+        parts: &hyper::http::request::Parts,
+        body: Bytes,
+    ) -> Result<Response<Full<Bytes>>, std::io::Error> {
+        let path = parts
+            .uri
+            .path_and_query()
+            .map_or("/", hyper::http::uri::PathAndQuery::as_str);
+        let mut request = self
+            .client
+            .request(parts.method.clone(), format!("{}{path}", self.upstream))
+            .body(body);
+        for (name, value) in parts.headers.iter().filter(|(name, _)| !is_hop(name)) {
+            request = request.header(name, value);
+        }
+        let Ok(answer) = request.send().await else {
+            return hang_up();
+        };
+        let (status, headers) = (answer.status(), answer.headers().clone());
+        let Ok(body) = answer.bytes().await else {
+            return hang_up();
+        };
+        let mut response = Response::new(Full::new(body));
+        *response.status_mut() = status;
+        for (name, value) in headers.iter().filter(|(name, _)| !is_hop(name)) {
+            response.headers_mut().append(name, value.clone());
+        }
+        Ok(response)
+    }
+
+    /// Forwards a batch without its first `count` entries and adds those to the answer as failed.
+    async fn forward_some(
+        &self,
+        parts: &hyper::http::request::Parts,
+        body: &Bytes,
+        count: usize,
+        code: &str,
+        sender_fault: bool,
+    ) -> Result<Response<Full<Bytes>>, std::io::Error> {
+        let mut request: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
+        let Some(entries) = request["Entries"].as_array_mut() else {
+            return self.forward(parts, body.clone()).await;
+        };
+        let refused: Vec<serde_json::Value> = entries.drain(..count.min(entries.len())).collect();
+        let failed = refused.iter().map(|entry| {
+            serde_json::json!({ "Id": entry["Id"], "Code": code, "SenderFault": sender_fault, "Message": "injected by the fault proxy" })
+        });
+        let failed: Vec<serde_json::Value> = failed.collect();
+        if entries.is_empty() {
+            return Ok(json_answer(
+                &serde_json::json!({ "Successful": [], "Failed": failed }),
+            ));
+        }
+        let answer = self
+            .forward(parts, Bytes::from(request.to_string()))
+            .await?;
+        if !answer.status().is_success() {
+            return Ok(answer);
+        }
+        let bytes = answer
+            .into_body()
+            .collect()
+            .await
+            .map(http_body_util::Collected::to_bytes)
+            .unwrap_or_default();
+        let mut answer: serde_json::Value = serde_json::from_slice(&bytes).unwrap_or_default();
+        match answer["Failed"].as_array_mut() {
+            Some(present) => present.extend(failed),
+            None => answer["Failed"] = failed.into(),
+        }
+        Ok(json_answer(&answer))
+    }
+}
+
+fn json_answer(value: &serde_json::Value) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(value.to_string())));
+    response.headers_mut().insert(
+        CONTENT_TYPE,
+        hyper::header::HeaderValue::from_static("application/x-amz-json-1.0"),
+    );
+    response
+}
+
+/// Headers that belong to one connection, not to the message.
+fn is_hop(name: &HeaderName) -> bool {
+    [
+        HOST,
+        CONTENT_LENGTH,
+        TRANSFER_ENCODING,
+        hyper::header::CONNECTION,
+    ]
+    .contains(name)
+}

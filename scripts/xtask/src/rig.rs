@@ -1,0 +1,151 @@
+//! A stack with a configured worker, ready to be started and hurt: what the demo and the end-to-end tests have in common.
+
+use crate::ledger::consumer::Consumer;
+use crate::ledger::publisher::Published;
+use crate::proxy::Proxy;
+use crate::stack::{Stack, StackOptions, Store, ports};
+use crate::worker::{self, Launch, Settings, Worker};
+use anyhow::{Context as _, Result, bail};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long the queue must stay silent until no more repetitions are expected.
+const SILENCE: Duration = Duration::from_secs(3);
+
+/// Proxies between the worker and its services.
+#[derive(Debug)]
+pub struct Proxies {
+    /// In front of SQS.
+    pub sqs: Proxy,
+    /// In front of DynamoDB.
+    pub dynamodb: Proxy,
+}
+
+/// A stack and a worker's launch.
+#[derive(Debug)]
+pub struct Rig {
+    /// The stack.
+    pub stack: Stack,
+    /// What the worker's configuration was made from.
+    pub settings: Settings,
+    /// How to start the worker.
+    pub launch: Launch,
+    /// The proxies, where they are wanted.
+    pub proxies: Option<Proxies>,
+}
+
+impl Rig {
+    /// Starts the stack, writes the configuration and creates the stores.
+    ///
+    /// # Errors
+    /// A part is missing or does not start.
+    pub async fn start(options: &StackOptions, with_proxies: bool) -> Result<Self> {
+        let binary = worker::binary().await?;
+        Self::start_with(options, with_proxies, binary, |_| {}).await
+    }
+
+    /// The same with a given program, and a last word on the settings.
+    ///
+    /// # Errors
+    /// A part is missing or does not start.
+    pub async fn start_with(
+        options: &StackOptions,
+        with_proxies: bool,
+        binary: std::path::PathBuf,
+        adjust: impl FnOnce(&mut Settings),
+    ) -> Result<Self> {
+        std::fs::create_dir_all(&options.dir)
+            .with_context(|| format!("cannot create {}", options.dir.display()))?;
+        let stack = Stack::start(options).await?;
+        let mut environment = stack.aws.environment();
+        let proxies = if with_proxies {
+            let proxies = Proxies {
+                sqs: Proxy::start(&stack.aws.endpoint).await?,
+                dynamodb: Proxy::start(&stack.aws.dynamodb_endpoint).await?,
+            };
+            environment.insert("AWS_ENDPOINT_URL_SQS".to_owned(), proxies.sqs.endpoint());
+            environment.insert(
+                "AWS_ENDPOINT_URL_DYNAMODB".to_owned(),
+                proxies.dynamodb.endpoint(),
+            );
+            Some(proxies)
+        } else {
+            None
+        };
+        let monitor_port = ports::free_port()?;
+        let mut settings = Settings::new(
+            options.store,
+            &options.dir,
+            &stack.broker.url(),
+            &stack.queue_url,
+            monitor_port,
+        );
+        adjust(&mut settings);
+        let config = options.dir.join("causeway.yaml");
+        std::fs::write(&config, settings.render())
+            .context("cannot write the worker's configuration")?;
+        let launch = Launch {
+            binary,
+            config,
+            environment,
+            monitor_port,
+            dir: options.dir.clone(),
+            lifetime: options.lifetime,
+        };
+        launch.create_stores().await?;
+        Ok(Self {
+            stack,
+            settings,
+            launch,
+            proxies,
+        })
+    }
+
+    /// Starts a worker and waits until it has subscribed.
+    ///
+    /// # Errors
+    /// It ends, or is not ready in time.
+    pub async fn worker(&self) -> Result<Worker> {
+        let mut worker = self.launch.start()?;
+        worker.ready("subscribed").await?;
+        Ok(worker)
+    }
+
+    /// Which store the outbox is in.
+    #[must_use]
+    pub fn store(&self) -> Store {
+        self.settings.store
+    }
+}
+
+/// Waits until everything that was published has arrived and the queue has fallen silent, or until nothing arrives for `patience`.
+///
+/// # Errors
+/// The worker ended.
+pub async fn drain(
+    consumer: &Consumer,
+    published: &Published,
+    worker: &mut Worker,
+    patience: Duration,
+) -> Result<()> {
+    let started = Instant::now();
+    loop {
+        worker.process.expect_running()?;
+        let quiet = consumer.idle().min(started.elapsed());
+        if quiet >= SILENCE
+            && consumer
+                .has_all(published.acknowledged.iter().copied())
+                .await
+        {
+            return Ok(());
+        }
+        if quiet > patience {
+            // The ledger says what is missing, which is more use than an error here.
+            return Ok(());
+        }
+        if started.elapsed() > Duration::from_secs(1_800) {
+            bail!("messages still arrive half an hour after the last one was published");
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}

@@ -1,0 +1,379 @@
+//! The program under test: found or built, configured, started, watched, killed.
+
+use crate::metrics::{self, Snapshot};
+use crate::stack::Store;
+use crate::stack::process::{Lifetime, Spawned};
+use anyhow::{Context as _, Result, bail};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::time::Duration;
+use tokio::process::Command;
+
+/// How long a worker gets to become ready; a debug build on a busy machine needs it.
+const READY_WITHIN: Duration = Duration::from_secs(60);
+
+/// The worker's program: `CAUSEWAY_BIN` if set, else built now, with the profile that `CAUSEWAY_PROFILE` names (default `dev`).
+///
+/// # Errors
+/// It is missing or cannot be built.
+pub async fn binary() -> Result<PathBuf> {
+    if let Some(given) = std::env::var_os("CAUSEWAY_BIN").map(PathBuf::from) {
+        if !given.exists() {
+            bail!(
+                "CAUSEWAY_BIN names {}, which does not exist",
+                given.display()
+            );
+        }
+        return Ok(given);
+    }
+    let profile = std::env::var("CAUSEWAY_PROFILE").unwrap_or_else(|_| "dev".to_owned());
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.current_dir(crate::stack::repository());
+    command.args([
+        "build",
+        "--quiet",
+        "--package",
+        "causeway",
+        "--bin",
+        "causeway",
+        "--message-format=json-render-diagnostics",
+        "--profile",
+        &profile,
+    ]);
+    command
+        .stdin(std::process::Stdio::null())
+        .stderr(std::process::Stdio::inherit());
+    let output = command.output().await.context("cannot run cargo")?;
+    if !output.status.success() {
+        bail!("the worker does not build");
+    }
+    String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+        .filter(|message| message["target"]["name"] == "causeway")
+        .find_map(|message| message["executable"].as_str().map(PathBuf::from))
+        .context("cargo built the worker and does not say where")
+}
+
+/// What a worker's configuration depends on.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where outbox and dead letters are kept.
+    pub store: Store,
+    /// The folder of the SQLite files.
+    pub dir: PathBuf,
+    /// The broker.
+    pub broker_url: String,
+    /// The queue.
+    pub queue_url: String,
+    /// The port of monitor and metrics.
+    pub monitor_port: u16,
+    /// `routes[].policy.max_in_flight`.
+    pub max_in_flight: u32,
+    /// `sessions[].options.session.receive_maximum`.
+    pub receive_maximum: u16,
+    /// `stores.outbox.options.segment_max_messages`.
+    pub segment_max_messages: u32,
+}
+
+impl Settings {
+    /// Settings with the limits that the program has as defaults.
+    #[must_use]
+    pub fn new(
+        store: Store,
+        dir: &Path,
+        broker_url: &str,
+        queue_url: &str,
+        monitor_port: u16,
+    ) -> Self {
+        Self {
+            store,
+            dir: dir.to_owned(),
+            broker_url: broker_url.to_owned(),
+            queue_url: queue_url.to_owned(),
+            monitor_port,
+            max_in_flight: 100,
+            receive_maximum: 192,
+            segment_max_messages: 200,
+        }
+    }
+
+    /// The configuration file.
+    #[must_use]
+    pub fn render(&self) -> String {
+        let store = |role: &str| match self.store {
+            Store::Sqlite => format!(
+                "type: sqlite\n    options:\n      path: {}",
+                self.dir.join(format!("{role}.db")).display()
+            ),
+            Store::Dynamodb => {
+                format!("type: dynamodb\n    options:\n      table_name: causeway-{role}")
+            }
+        };
+        include_str!("worker.yaml")
+            .replace("{{outbox}}", &store("outbox"))
+            .replace("{{dlq}}", &store("dlq"))
+            .replace("{{broker_url}}", &self.broker_url)
+            .replace("{{queue_url}}", &self.queue_url)
+            .replace("{{region}}", crate::stack::emulators::REGION)
+            .replace("{{monitor_port}}", &self.monitor_port.to_string())
+            .replace("{{max_in_flight}}", &self.max_in_flight.to_string())
+            .replace("{{receive_maximum}}", &self.receive_maximum.to_string())
+            .replace(
+                "{{segment_max_messages}}",
+                &self.segment_max_messages.to_string(),
+            )
+    }
+
+    /// What a crash may repeat, from the limits alone: the larger of what the worker reports and this is never wrong, only generous.
+    #[must_use]
+    pub fn exposure_terms(&self) -> Vec<(String, u64)> {
+        vec![
+            (
+                "sends in flight (max_in_flight)".to_owned(),
+                u64::from(self.max_in_flight),
+            ),
+            (
+                "settled and not yet persisted (2 × segment_max_messages)".to_owned(),
+                2 * u64::from(self.segment_max_messages),
+            ),
+            (
+                "unacknowledged towards the broker (receive_maximum)".to_owned(),
+                u64::from(self.receive_maximum),
+            ),
+        ]
+    }
+}
+
+/// How to start a worker, any number of times.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    /// The program.
+    pub binary: PathBuf,
+    /// Its configuration file.
+    pub config: PathBuf,
+    /// What its environment holds beyond the path.
+    pub environment: BTreeMap<String, String>,
+    /// The port of its monitor.
+    pub monitor_port: u16,
+    /// The folder for its log.
+    pub dir: PathBuf,
+    /// How long it lives.
+    pub lifetime: Lifetime,
+}
+
+impl Launch {
+    /// `causeway ARGS` with the worker's environment, which holds nothing of ours but the path.
+    #[must_use]
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.binary);
+        command
+            .args(arguments)
+            .env_clear()
+            .envs(&self.environment)
+            .current_dir(&self.dir);
+        for name in ["PATH", "HOME", "RUST_BACKTRACE"] {
+            if let Some(value) = std::env::var_os(name) {
+                command.env(name, value);
+            }
+        }
+        command
+    }
+
+    /// Runs one command to its end and gives what it printed.
+    ///
+    /// # Errors
+    /// It cannot be started, or does not end with 0.
+    pub async fn run(&self, arguments: &[&str]) -> Result<String> {
+        let output = self
+            .command(arguments)
+            .output()
+            .await
+            .with_context(|| format!("cannot start {}", self.binary.display()))?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+        if !output.status.success() {
+            bail!(
+                "`causeway {}` ended with {}:\n{}\n{}",
+                arguments.join(" "),
+                output.status,
+                text(&output.stdout),
+                text(&output.stderr)
+            );
+        }
+        Ok(text(&output.stdout))
+    }
+
+    /// Creates the tables or files.
+    ///
+    /// # Errors
+    /// The program reports one.
+    pub async fn create_stores(&self) -> Result<()> {
+        self.run(&[
+            "stores",
+            "create",
+            "--yes",
+            "-c",
+            &self.config.to_string_lossy(),
+        ])
+        .await
+        .map(drop)
+    }
+
+    /// Starts a worker.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn start(&self) -> Result<Worker> {
+        let command = self.command(&["run", "-c", &self.config.to_string_lossy()]);
+        let process = Spawned::start(
+            "the worker",
+            command,
+            &self.dir.join("worker.log"),
+            self.lifetime,
+        )?;
+        let client = reqwest::Client::builder()
+            .no_proxy()
+            .timeout(Duration::from_secs(5))
+            .build()?;
+        Ok(Worker {
+            process,
+            client,
+            monitor: format!("http://127.0.0.1:{}", self.monitor_port),
+        })
+    }
+}
+
+/// A worker that runs.
+#[derive(Debug)]
+pub struct Worker {
+    /// The process.
+    pub process: Spawned,
+    client: reqwest::Client,
+    monitor: String,
+}
+
+impl Worker {
+    /// Waits until it answers ready at `level`.
+    ///
+    /// # Errors
+    /// It ends, or is not ready in time.
+    pub async fn ready(&mut self, level: &str) -> Result<()> {
+        let deadline = tokio::time::Instant::now() + READY_WITHIN;
+        let url = format!("{}/api/v1/monitor/ready?level={level}", self.monitor);
+        loop {
+            self.process.expect_running()?;
+            if self
+                .client
+                .get(&url)
+                .send()
+                .await
+                .is_ok_and(|answer| answer.status().is_success())
+            {
+                return Ok(());
+            }
+            if tokio::time::Instant::now() > deadline {
+                bail!(
+                    "the worker is not {level} after {READY_WITHIN:?}; the end of its log:\n{}",
+                    self.process.log_tail(30)
+                );
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Reads its metrics.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub async fn metrics(&self) -> Result<Snapshot> {
+        for path in ["/metrics", "/api/v1/monitor/metrics"] {
+            let answer = self
+                .client
+                .get(format!("{}{path}", self.monitor))
+                .send()
+                .await
+                .context("the worker's metrics do not answer")?;
+            if answer.status().is_success() {
+                return Ok(Snapshot::parse(&answer.text().await?));
+            }
+        }
+        bail!("the worker serves no metrics")
+    }
+
+    /// Where its monitor listens.
+    #[must_use]
+    pub fn monitor(&self) -> &str {
+        &self.monitor
+    }
+
+    /// Stops it as an orchestrator would, with SIGTERM.
+    ///
+    /// # Errors
+    /// It does not stop.
+    pub async fn stop(&mut self) -> Result<ExitStatus> {
+        self.process.terminate(Duration::from_secs(45)).await
+    }
+}
+
+/// What a crash at this moment may repeat: what the worker reports, where it does, else what its limits allow.
+#[must_use]
+pub fn exposure_terms(settings: &Settings, reported: Option<&Snapshot>) -> Vec<(String, u64)> {
+    let peak = reported
+        .and_then(|snapshot| snapshot.get(metrics::DUPLICATE_EXPOSURE_PEAK))
+        .filter(|peak| *peak >= 0.0);
+    match peak {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a count of messages, not negative"
+        )]
+        Some(peak) => {
+            // The report is a moment older than the crash: what one more append and one more batch of sends can add to it stays possible.
+            let since =
+                u64::from(settings.segment_max_messages) + u64::from(settings.max_in_flight);
+            vec![
+                ("reported peak of the exposure".to_owned(), peak as u64),
+                ("since that report".to_owned(), since),
+            ]
+        }
+        None => settings.exposure_terms(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        reason = "tests"
+    )]
+    use super::*;
+
+    #[test]
+    fn every_placeholder_of_the_template_is_filled() {
+        for store in [Store::Sqlite, Store::Dynamodb] {
+            let text = Settings::new(
+                store,
+                Path::new("/tmp/x"),
+                "mqtt://127.0.0.1:1",
+                "http://127.0.0.1:2/0/q",
+                3,
+            )
+            .render();
+            assert!(!text.contains("{{"), "{text}");
+            assert!(text.contains("monitor_addr: 127.0.0.1:3"), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_bound_prefers_what_the_worker_reports() {
+        let settings = Settings::new(Store::Sqlite, Path::new("/tmp/x"), "", "", 3);
+        let sum = |terms: Vec<(String, u64)>| terms.iter().map(|(_, count)| count).sum::<u64>();
+        assert_eq!(sum(exposure_terms(&settings, None)), 100 + 400 + 192);
+        let reported = Snapshot::parse("causeway_duplicate_exposure_peak{session=\"a\"} 40");
+        assert_eq!(sum(exposure_terms(&settings, Some(&reported))), 40 + 300);
+    }
+}
