@@ -1,1 +1,15 @@
-//! Placeholder.
+//! The AWS side of the Causeway bridge: DynamoDB stores and the SQS sink.
+
+pub mod client;
+pub mod dead_letters;
+pub mod fault;
+pub mod items;
+mod meter;
+pub mod outbox;
+pub mod schema;
+pub mod sqs;
+
+pub use client::{AwsClients, AwsOptions};
+pub use dead_letters::DynamoDeadLetters;
+pub use outbox::DynamoOutbox;
+pub use sqs::{SqsOptions, SqsSink};

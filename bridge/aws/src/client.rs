@@ -1,0 +1,146 @@
+//! SDK clients: one HTTP client for all of them, the standard chains for region, credentials and endpoint, and no retries.
+//!
+//! The SDK retries nothing: whether a second attempt is right is the core's decision, because a request whose answer got lost may still
+//! take effect. `AWS_ENDPOINT_URL` and the service-specific variants are honoured by the SDK's own configuration loading.
+
+use aws_config::timeout::TimeoutConfig;
+use aws_config::{BehaviorVersion, Region, SdkConfig};
+use aws_sdk_dynamodb::config::{ProvideCredentials, StalledStreamProtectionConfig};
+use aws_smithy_http_client::proxy::ProxyConfig;
+use aws_smithy_http_client::{Builder, ConnectorBuilder, tls};
+use aws_smithy_runtime_api::client::http::SharedHttpClient;
+use aws_smithy_types::retry::RetryConfig;
+use causeway_core::outcome::{Fault, FaultCode};
+use core::time::Duration;
+
+/// How AWS is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AwsOptions {
+    /// The region; `None` takes the one of the environment, the profile or the instance.
+    pub region: Option<String>,
+    /// How long one call may take, connecting included.
+    pub operation_timeout: Duration,
+    /// How long connecting may take.
+    pub connect_timeout: Duration,
+}
+
+impl Default for AwsOptions {
+    /// 5 s a call: a store that takes longer counts as gone, and the core looks whether the write stands. 2 s to connect.
+    fn default() -> Self {
+        Self {
+            region: None,
+            operation_timeout: Duration::from_secs(5),
+            connect_timeout: Duration::from_secs(2),
+        }
+    }
+}
+
+/// Where clients come from. Cheap to clone; all clients share one pool of connections.
+#[derive(Clone, Debug)]
+pub struct AwsClients {
+    config: SdkConfig,
+}
+
+impl AwsClients {
+    /// Reads the environment and the profile files.
+    pub async fn load(options: &AwsOptions) -> Self {
+        let mut loader = aws_config::defaults(BehaviorVersion::latest())
+            .http_client(http_client())
+            .retry_config(RetryConfig::disabled())
+            .timeout_config(timeouts(options))
+            .stalled_stream_protection(StalledStreamProtectionConfig::disabled());
+        if let Some(region) = &options.region {
+            loader = loader.region(Region::new(region.clone()));
+        }
+        Self {
+            config: loader.load().await,
+        }
+    }
+
+    /// Clients of a configuration that is at hand, as tests have it. Its retries are switched off.
+    #[must_use]
+    pub fn from_config(config: SdkConfig) -> Self {
+        Self {
+            config: config
+                .into_builder()
+                .retry_config(RetryConfig::disabled())
+                .build(),
+        }
+    }
+
+    /// The region that was found.
+    #[must_use]
+    pub fn region(&self) -> Option<&str> {
+        self.config.region().map(AsRef::as_ref)
+    }
+
+    /// A DynamoDB client.
+    ///
+    /// # Errors
+    /// `INVALID_CONFIG` where no region is set anywhere.
+    pub fn dynamodb(&self) -> Result<aws_sdk_dynamodb::Client, Fault> {
+        self.config.region().ok_or_else(no_region)?;
+        Ok(aws_sdk_dynamodb::Client::new(&self.config))
+    }
+
+    /// An SQS client for `region`, or for the region that was found.
+    ///
+    /// # Errors
+    /// `INVALID_CONFIG` where no region is set anywhere.
+    pub fn sqs(&self, region: Option<&str>) -> Result<aws_sdk_sqs::Client, Fault> {
+        let region = region
+            .map(|name| Region::new(name.to_owned()))
+            .or_else(|| self.config.region().cloned())
+            .ok_or_else(no_region)?;
+        let config = aws_sdk_sqs::config::Builder::from(&self.config)
+            .region(region)
+            .build();
+        Ok(aws_sdk_sqs::Client::from_conf(config))
+    }
+
+    /// Looks the credentials up without using them, for `doctor`.
+    ///
+    /// # Errors
+    /// `NOT_AUTHORIZED` where there are none, `TEMPORARY_AUTH_FAILURE` where they could not be fetched.
+    pub async fn credentials(&self) -> Result<(), Fault> {
+        let provider = self.config.credentials_provider().ok_or_else(|| {
+            Fault::new(
+                FaultCode::NotAuthorized,
+                "no AWS credentials are configured",
+            )
+        })?;
+        match provider.provide_credentials().await {
+            Ok(_) => Ok(()),
+            Err(error) => Err(crate::fault::credentials_fault("AWS credentials", &error)),
+        }
+    }
+}
+
+fn no_region() -> Fault {
+    Fault::new(
+        FaultCode::InvalidConfig,
+        "no AWS region is set: set AWS_REGION, or the `region` option",
+    )
+}
+
+fn timeouts(options: &AwsOptions) -> TimeoutConfig {
+    TimeoutConfig::builder()
+        .connect_timeout(options.connect_timeout)
+        .operation_timeout(options.operation_timeout)
+        .build()
+}
+
+/// One pool of connections for every client. rustls on aws-lc-rs with the system's roots; proxies as the environment names them.
+fn http_client() -> SharedHttpClient {
+    Builder::new().build_with_connector_fn(|settings, components| {
+        let mut connector = ConnectorBuilder::default().tls_provider(tls::Provider::Rustls(
+            tls::rustls_provider::CryptoMode::AwsLc,
+        ));
+        connector.set_connector_settings(settings.cloned());
+        connector.set_sleep_impl(components.and_then(
+            aws_smithy_runtime_api::client::runtime_components::RuntimeComponents::sleep_impl,
+        ));
+        connector.set_proxy_config(Some(ProxyConfig::from_env()));
+        connector.build()
+    })
+}
