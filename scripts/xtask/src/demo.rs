@@ -58,15 +58,11 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// # Errors
 /// A part does not start, or ends by itself.
 pub async fn run(options: &Options) -> Result<bool> {
-    let scratch = tempfile::Builder::new()
-        .prefix("causeway-demo-")
-        .tempdir()
-        .context("cannot create a temporary folder")?;
+    let scratch = tempfile::Builder::new().prefix("causeway-demo-").tempdir().context("cannot create a temporary folder")?;
     let kept = crate::stack::repository().join(".local/demo");
     let dir = if options.keep {
         local::down_in(&kept).await?;
-        std::fs::create_dir_all(&kept)
-            .with_context(|| format!("cannot create {}", kept.display()))?;
+        std::fs::create_dir_all(&kept).with_context(|| format!("cannot create {}", kept.display()))?;
         kept.as_path()
     } else {
         scratch.path()
@@ -77,17 +73,11 @@ pub async fn run(options: &Options) -> Result<bool> {
     };
     if options.json {
         note(&report.table());
-        report
-            .faults()
-            .iter()
-            .for_each(|fault| note(&format!("FAULT: {fault}")));
+        report.faults().iter().for_each(|fault| note(&format!("FAULT: {fault}")));
         result(&report.json());
     } else {
         result(&report.table());
-        report
-            .faults()
-            .iter()
-            .for_each(|fault| result(&format!("FAULT: {fault}")));
+        report.faults().iter().for_each(|fault| result(&format!("FAULT: {fault}")));
     }
     Ok(report.faults().is_empty())
 }
@@ -97,20 +87,13 @@ async fn play(options: &Options, dir: &Path) -> Result<Report> {
     let binary = crate::worker::binary().await?;
     let stack = StackOptions {
         aws_endpoint: options.aws_endpoint.clone(),
-        lifetime: if options.keep {
-            Lifetime::Detached
-        } else {
-            Lifetime::Bound
-        },
+        lifetime: if options.keep { Lifetime::Detached } else { Lifetime::Bound },
         ..StackOptions::bound(dir, options.store)
     };
     note("starting broker, queue and store");
     let mut rig = Rig::start_with(&stack, false, binary, |_| {}).await?;
     let worker = rig.worker().await?;
-    note(&format!(
-        "publishing {} messages of {} bytes",
-        options.messages, options.size
-    ));
+    note(&format!("publishing {} messages of {} bytes", options.messages, options.size));
     let show = Show::start(&rig, options);
     let (mut report, mut worker) = show.play(worker, options, &rig).await?;
     if options.keep {
@@ -119,32 +102,21 @@ async fn play(options: &Options, dir: &Path) -> Result<Report> {
     }
     let status = worker.stop().await?;
     if !status.success() {
-        report
-            .notes
-            .push(format!("the worker did not stop cleanly: {status}"));
+        report.notes.push(format!("the worker did not stop cleanly: {status}"));
     }
     Ok(report)
 }
 
 fn keep(rig: &mut Rig, worker: &mut Worker, dir: &Path) -> Result<()> {
-    let processes = rig
-        .stack
-        .processes()
-        .chain(std::iter::once(&worker.process));
+    let processes = rig.stack.processes().chain(std::iter::once(&worker.process));
     local::State::of(processes, rig.launch.environment.clone()).save(dir)?;
     rig.stack.release();
     worker.process.release();
     note("still running (scripts/local down ends it):");
-    note(&format!(
-        "  worker   http://127.0.0.1:{}",
-        rig.launch.monitor_port
-    ));
+    note(&format!("  worker   http://127.0.0.1:{}", rig.launch.monitor_port));
     note(&format!("  broker   {}", rig.stack.broker.url()));
     note(&format!("  queue    {}", rig.stack.queue_url));
-    note(&format!(
-        "  store    {} ({})",
-        rig.stack.aws.dynamodb_endpoint, rig.stack.store_name
-    ));
+    note(&format!("  store    {} ({})", rig.stack.aws.dynamodb_endpoint, rig.stack.store_name));
     note(&format!("  logs     {}", dir.display()));
     Ok(())
 }
@@ -166,18 +138,9 @@ struct Show {
 impl Show {
     fn start(rig: &Rig, options: &Options) -> Self {
         let plan = Plan::new(options.messages, options.size);
-        let consumer = Consumer::start(
-            &rig.stack.aws.sqs,
-            &rig.stack.queue_url,
-            CONSUMERS,
-            Ledger::new(plan.clone()),
-        );
+        let consumer = Consumer::start(&rig.stack.aws.sqs, &rig.stack.queue_url, CONSUMERS, Ledger::new(plan.clone()));
         let progress = Progress::default();
-        let publisher = Publisher {
-            plan,
-            broker_port: rig.stack.broker.port(),
-            rate: options.rate,
-        };
+        let publisher = Publisher { plan, broker_port: rig.stack.broker.port(), numbers: 0..options.messages, rate: options.rate };
         let watched = progress.clone();
         let publishing = tokio::spawn(async move { publisher.run(&watched).await });
         let bars = Bars::new(options.messages);
@@ -194,19 +157,10 @@ impl Show {
         }
     }
 
-    async fn play(
-        mut self,
-        mut worker: Worker,
-        options: &Options,
-        rig: &Rig,
-    ) -> Result<(Report, Worker)> {
+    async fn play(mut self, mut worker: Worker, options: &Options, rig: &Rig) -> Result<(Report, Worker)> {
         self.watch_until(&mut worker, options.messages / 5).await?;
         let steady_from = worker.metrics().await?;
-        let steady_to = if options.no_kill {
-            options.messages
-        } else {
-            options.messages / 2
-        };
+        let steady_to = if options.no_kill { options.messages } else { options.messages / 2 };
         self.watch_until(&mut worker, steady_to).await?;
         let steady_end = worker.metrics().await?;
         self.steady_reads = difference(&steady_from, &steady_end, metrics::STORE_READ_CALLS);
@@ -214,8 +168,7 @@ impl Show {
             worker = self.kill_and_restart(worker, rig, steady_end).await?;
         }
         self.watch_until(&mut worker, options.messages).await?;
-        let publishing =
-            std::mem::replace(&mut self.publishing, tokio::spawn(async { bail!("taken") }));
+        let publishing = std::mem::replace(&mut self.publishing, tokio::spawn(async { bail!("taken") }));
         let published = publishing.await.context("the publisher failed")??;
         let (consumer, bars) = (&self.consumer, &self.bars);
         let progress = &self.progress;
@@ -230,13 +183,8 @@ impl Show {
         let ledger = self.consumer.finish().await?;
         let account = ledger.settle(&published, &self.exposures);
         #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
-        let per_message = |value: Option<f64>| {
-            value.map(|value| round(value / (account.published.max(1) as f64)))
-        };
-        let units = self
-            .gone
-            .get(metrics::STORE_WRITE_UNITS)
-            .filter(|_| rig.store() == Store::Dynamodb);
+        let per_message = |value: Option<f64>| value.map(|value| round(value / (account.published.max(1) as f64)));
+        let units = self.gone.get(metrics::STORE_WRITE_UNITS).filter(|_| rig.store() == Store::Dynamodb);
         let report = Report {
             failover_seconds: None,
             restart_seconds: self.restart.map(|took| round(took.as_secs_f64())),
@@ -244,11 +192,7 @@ impl Show {
             sqs_requests_per_message: per_message(self.gone.get(metrics::SQS_REQUESTS)),
             log_reads_in_steady_state: self.steady_reads,
             kills: u32::try_from(self.exposures.len()).unwrap_or(u32::MAX),
-            store: if rig.store() == Store::Sqlite {
-                "SQLite".to_owned()
-            } else {
-                rig.stack.store_name.to_owned()
-            },
+            store: if rig.store() == Store::Sqlite { "SQLite".to_owned() } else { rig.stack.store_name.to_owned() },
             rate: options.rate,
             seconds: round(seconds),
             notes: Vec::new(),
@@ -270,22 +214,11 @@ impl Show {
         Ok(())
     }
 
-    async fn kill_and_restart(
-        &mut self,
-        mut worker: Worker,
-        rig: &Rig,
-        before: Snapshot,
-    ) -> Result<Worker> {
-        self.bars.say(&format!(
-            "killing the worker after {} messages",
-            self.progress.acknowledged()
-        ));
+    async fn kill_and_restart(&mut self, mut worker: Worker, rig: &Rig, before: Snapshot) -> Result<Worker> {
+        self.bars.say(&format!("killing the worker after {} messages", self.progress.acknowledged()));
         worker.process.kill().await?;
         let killed = Instant::now();
-        self.exposures.push(Exposure {
-            cause: "a worker was killed".to_owned(),
-            terms: exposure_terms(&rig.settings, Some(&before)),
-        });
+        self.exposures.push(Exposure { cause: "a worker was killed".to_owned(), terms: exposure_terms(&rig.settings, Some(&before)) });
         self.gone.add(&before);
         let mut successor = rig.launch.start()?;
         let (progress, consumer, bars) = (&self.progress, &self.consumer, &self.bars);
@@ -298,11 +231,7 @@ impl Show {
     }
 }
 
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a difference of counters, not negative"
-)]
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a difference of counters, not negative")]
 fn difference(from: &Snapshot, to: &Snapshot, name: &str) -> Option<u64> {
     Some((to.get(name)? - from.get(name).unwrap_or(0.0)).max(0.0) as u64)
 }
@@ -321,21 +250,11 @@ struct Bars {
 impl Bars {
     fn new(messages: u64) -> Self {
         let all = MultiProgress::new();
-        let style = ProgressStyle::with_template("{prefix:>10} [{bar:40}] {pos}/{len}  {per_sec}")
-            .unwrap_or_else(|_| ProgressStyle::default_bar());
-        let bar = |name: &'static str| {
-            all.add(
-                ProgressBar::new(messages)
-                    .with_style(style.clone())
-                    .with_prefix(name),
-            )
-        };
+        let style =
+            ProgressStyle::with_template("{prefix:>10} [{bar:40}] {pos}/{len}  {per_sec}").unwrap_or_else(|_| ProgressStyle::default_bar());
+        let bar = |name: &'static str| all.add(ProgressBar::new(messages).with_style(style.clone()).with_prefix(name));
         let (published, delivered) = (bar("published"), bar("delivered"));
-        Self {
-            all,
-            published,
-            delivered,
-        }
+        Self { all, published, delivered }
     }
 
     fn update(&self, progress: &Progress, consumer: &Consumer) {

@@ -54,23 +54,12 @@ pub struct State {
 
 impl State {
     /// The state of these processes.
-    pub fn of<'a>(
-        processes: impl Iterator<Item = &'a Spawned>,
-        environment: BTreeMap<String, String>,
-    ) -> Self {
+    pub fn of<'a>(processes: impl Iterator<Item = &'a Spawned>, environment: BTreeMap<String, String>) -> Self {
         let processes = processes.filter_map(|process| {
             let pid = process.pid()?;
-            Some(Process {
-                name: process.name().to_owned(),
-                pid,
-                started: start_ticks(pid)?,
-                log: process.log().to_owned(),
-            })
+            Some(Process { name: process.name().to_owned(), pid, started: start_ticks(pid)?, log: process.log().to_owned() })
         });
-        Self {
-            processes: processes.collect(),
-            environment,
-        }
+        Self { processes: processes.collect(), environment }
     }
 
     /// Writes it into `dir`.
@@ -79,8 +68,7 @@ impl State {
     /// The file cannot be written.
     pub fn save(&self, dir: &Path) -> Result<()> {
         let path = file(dir);
-        std::fs::write(&path, serde_json::to_vec_pretty(self)?)
-            .with_context(|| format!("cannot write {}", path.display()))
+        std::fs::write(&path, serde_json::to_vec_pretty(self)?).with_context(|| format!("cannot write {}", path.display()))
     }
 
     fn load(dir: &Path) -> Option<Self> {
@@ -88,10 +76,7 @@ impl State {
     }
 
     fn exports(&self) -> String {
-        self.environment
-            .iter()
-            .map(|(name, value)| format!("export {name}={value}\n"))
-            .collect()
+        self.environment.iter().map(|(name, value)| format!("export {name}={value}\n")).collect()
     }
 }
 
@@ -129,11 +114,7 @@ async fn up(aws_endpoint: Option<&str>) -> Result<()> {
     let options = StackOptions {
         aws_endpoint: aws_endpoint.map(str::to_owned),
         lifetime: Lifetime::Detached,
-        ports: Ports {
-            broker: Some(BROKER),
-            aws: Some(AWS),
-            dynamodb: Some(DYNAMODB),
-        },
+        ports: Ports { broker: Some(BROKER), aws: Some(AWS), dynamodb: Some(DYNAMODB) },
         ..StackOptions::bound(&dir, Store::Dynamodb)
     };
     std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
@@ -157,14 +138,8 @@ fn env_file(dir: &Path) -> PathBuf {
 
 async fn start(options: &StackOptions, dir: &Path) -> Result<State> {
     let binary = crate::worker::binary().await?;
-    let mut rig = Rig::start_with(options, false, binary, |settings| {
-        settings.monitor_port = 8081
-    })
-    .await?;
-    for (wanted, actual, name) in [
-        (BROKER, rig.stack.broker.port(), "broker"),
-        (AWS, port_of(&rig.stack.aws.endpoint), "AWS services"),
-    ] {
+    let mut rig = Rig::start_with(options, false, binary, |settings| settings.monitor_port = 8081).await?;
+    for (wanted, actual, name) in [(BROKER, rig.stack.broker.port(), "broker"), (AWS, port_of(&rig.stack.aws.endpoint), "AWS services")] {
         if wanted != actual && (name == "broker" || options.aws_endpoint.is_none()) {
             note(&format!("port {wanted} is taken: the {name} got {actual}"));
         }
@@ -180,20 +155,12 @@ async fn start(options: &StackOptions, dir: &Path) -> Result<State> {
 }
 
 fn port_of(url: &str) -> u16 {
-    url.trim_end_matches('/')
-        .rsplit(':')
-        .next()
-        .and_then(|port| port.parse().ok())
-        .unwrap_or_default()
+    url.trim_end_matches('/').rsplit(':').next().and_then(|port| port.parse().ok()).unwrap_or_default()
 }
 
 async fn down() -> Result<()> {
     let ended = down_in(&home()).await? + down_in(&home().join("demo")).await?;
-    note(&if ended == 0 {
-        "nothing was running".to_owned()
-    } else {
-        format!("stopped {ended} processes")
-    });
+    note(&if ended == 0 { "nothing was running".to_owned() } else { format!("stopped {ended} processes") });
     Ok(())
 }
 
@@ -205,11 +172,7 @@ pub async fn down_in(dir: &Path) -> Result<usize> {
     let Some(state) = State::load(dir) else {
         return Ok(0);
     };
-    let running: Vec<&Process> = state
-        .processes
-        .iter()
-        .filter(|process| process.runs())
-        .collect();
+    let running: Vec<&Process> = state.processes.iter().filter(|process| process.runs()).collect();
     // The worker was started last, and goes first.
     for process in running.iter().rev() {
         end_by_id(process.pid, process.started, Duration::from_secs(20)).await;
@@ -219,8 +182,7 @@ pub async fn down_in(dir: &Path) -> Result<usize> {
         let _ = std::fs::remove_dir_all(dir.join(gone));
     }
     let _ = std::fs::remove_file(env_file(dir));
-    std::fs::remove_file(file(dir))
-        .with_context(|| format!("cannot remove {}", file(dir).display()))?;
+    std::fs::remove_file(file(dir)).with_context(|| format!("cannot remove {}", file(dir).display()))?;
     Ok(running.len())
 }
 
@@ -235,18 +197,9 @@ fn status() -> bool {
             let runs = process.runs();
             complete = Some(complete.unwrap_or(true) && runs);
             let word = if runs { "runs" } else { "is gone" };
-            result(&format!(
-                "  {:<16} {word:<8} pid {:<8} log {}",
-                process.name,
-                process.pid,
-                process.log.display()
-            ));
+            result(&format!("  {:<16} {word:<8} pid {:<8} log {}", process.name, process.pid, process.log.display()));
         }
-        state
-            .environment
-            .iter()
-            .filter(|(name, _)| name.ends_with("_URL"))
-            .for_each(|(name, value)| result(&format!("  {name}={value}")));
+        state.environment.iter().filter(|(name, _)| name.ends_with("_URL")).for_each(|(name, value)| result(&format!("  {name}={value}")));
     }
     if complete.is_none() {
         result("nothing runs");

@@ -25,10 +25,7 @@ impl Snapshot {
         for line in text.lines().filter(|line| !line.starts_with('#')) {
             let name_end = line.find(['{', ' ']).unwrap_or(line.len());
             let after_labels = line.rfind('}').map_or(name_end, |end| end + 1);
-            let value = line[after_labels..]
-                .split_whitespace()
-                .next()
-                .and_then(|value| value.parse::<f64>().ok());
+            let value = line[after_labels..].split_whitespace().next().and_then(|value| value.parse::<f64>().ok());
             if let (Some(value), false) = (value, name_end == 0) {
                 *sums.entry(line[..name_end].to_owned()).or_insert(0.0) += value;
             }
@@ -57,12 +54,7 @@ impl Snapshot {
 
 #[cfg(test)]
 mod tests {
-    #![allow(
-        clippy::unwrap_used,
-        clippy::expect_used,
-        clippy::panic,
-        reason = "tests"
-    )]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
     use super::*;
 
     #[test]
@@ -79,9 +71,6 @@ mod tests {
     fn adds_up_over_processes() {
         let mut all = Snapshot::parse("a 1\nb 2");
         all.add(&Snapshot::parse("a 10\nc 5"));
-        assert_eq!(
-            (all.get("a"), all.get("b"), all.get("c")),
-            (Some(11.0), Some(2.0), Some(5.0))
-        );
+        assert_eq!((all.get("a"), all.get("b"), all.get("c")), (Some(11.0), Some(2.0), Some(5.0)));
     }
 }

@@ -59,21 +59,13 @@ impl Rule {
     /// Hits the next `times` calls of an operation.
     #[must_use]
     pub fn next(operation: &str, times: u32, fault: Fault) -> Self {
-        Self {
-            operation: Some(operation.to_owned()),
-            fault,
-            times: Some(times),
-        }
+        Self { operation: Some(operation.to_owned()), fault, times: Some(times) }
     }
 
     /// Hits every call of every operation, until healed.
     #[must_use]
     pub fn always(fault: Fault) -> Self {
-        Self {
-            operation: None,
-            fault,
-            times: None,
-        }
+        Self { operation: None, fault, times: None }
     }
 }
 
@@ -111,9 +103,7 @@ impl Proxy {
     /// # Errors
     /// No port is free.
     pub async fn start(upstream: &str) -> Result<Self> {
-        let listener = TcpListener::bind(("127.0.0.1", 0))
-            .await
-            .context("the proxy finds no port")?;
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.context("the proxy finds no port")?;
         let port = listener.local_addr()?.port();
         let client = reqwest::Client::builder().no_proxy().build()?;
         let shared = Arc::new(Shared {
@@ -125,11 +115,7 @@ impl Proxy {
             healed: watch::Sender::new(0),
         });
         let accept = tokio::spawn(accept(listener, Arc::clone(&shared)));
-        Ok(Self {
-            shared,
-            port,
-            accept,
-        })
+        Ok(Self { shared, port, accept })
     }
 
     /// Its address, to be used in place of the upstream's.
@@ -152,10 +138,7 @@ impl Proxy {
     /// How many calls of this operation came in, whatever became of them.
     #[must_use]
     pub fn calls(&self, operation: &str) -> u64 {
-        lock(&self.shared.calls)
-            .get(operation)
-            .copied()
-            .unwrap_or_default()
+        lock(&self.shared.calls).get(operation).copied().unwrap_or_default()
     }
 
     /// How many calls a fault hit.
@@ -182,9 +165,7 @@ async fn serve(stream: TcpStream, shared: Arc<Shared>) {
     let _ = stream.set_nodelay(true);
     let service = hyper::service::service_fn(|request| handle(Arc::clone(&shared), request));
     // An error of the service closes the connection without an answer, which is what some faults are.
-    let _ = hyper::server::conn::http1::Builder::new()
-        .serve_connection(TokioIo::new(stream), service)
-        .await;
+    let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
 }
 
 /// Closes the connection without an answer.
@@ -192,20 +173,13 @@ fn hang_up<T>() -> Result<T, std::io::Error> {
     Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset))
 }
 
-async fn handle(
-    shared: Arc<Shared>,
-    request: Request<Incoming>,
-) -> Result<Response<Full<Bytes>>, std::io::Error> {
+async fn handle(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, std::io::Error> {
     let operation = operation(&request);
     *lock(&shared.calls).entry(operation.clone()).or_default() += 1;
     let fault = shared.fault_for(&operation);
     let mut healed = shared.healed.subscribe();
     let (parts, body) = request.into_parts();
-    let Ok(body) = body
-        .collect()
-        .await
-        .map(http_body_util::Collected::to_bytes)
-    else {
+    let Ok(body) = body.collect().await.map(http_body_util::Collected::to_bytes) else {
         return hang_up();
     };
     match fault {
@@ -224,61 +198,33 @@ async fn handle(
             let _ = healed.changed().await;
             hang_up()
         }
-        Some(Fault::RefuseEntries {
-            count,
-            code,
-            sender_fault,
-        }) => {
-            shared
-                .forward_some(&parts, &body, count, &code, sender_fault)
-                .await
-        }
+        Some(Fault::RefuseEntries { count, code, sender_fault }) => shared.forward_some(&parts, &body, count, &code, sender_fault).await,
     }
 }
 
 /// The operation that an AWS request names, or its path.
 fn operation(request: &Request<Incoming>) -> String {
-    let target = request
-        .headers()
-        .get("x-amz-target")
-        .and_then(|value| value.to_str().ok());
-    target.map_or_else(
-        || request.uri().path().to_owned(),
-        |target| target.rsplit('.').next().unwrap_or(target).to_owned(),
-    )
+    let target = request.headers().get("x-amz-target").and_then(|value| value.to_str().ok());
+    target.map_or_else(|| request.uri().path().to_owned(), |target| target.rsplit('.').next().unwrap_or(target).to_owned())
 }
 
 fn refusal(status: u16, code: &str) -> Response<Full<Bytes>> {
     let body = if code.is_empty() {
         Bytes::from_static(b"<html><body>Service Unavailable</body></html>")
     } else {
-        Bytes::from(
-            serde_json::json!({ "__type": code, "message": "injected by the fault proxy" })
-                .to_string(),
-        )
+        Bytes::from(serde_json::json!({ "__type": code, "message": "injected by the fault proxy" }).to_string())
     };
     let mut response = Response::new(Full::new(body));
-    *response.status_mut() =
-        StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let kind = if code.is_empty() {
-        "text/html"
-    } else {
-        "application/x-amz-json-1.0"
-    };
-    response
-        .headers_mut()
-        .insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static(kind));
+    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let kind = if code.is_empty() { "text/html" } else { "application/x-amz-json-1.0" };
+    response.headers_mut().insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static(kind));
     response
 }
 
 impl Shared {
     fn fault_for(&self, operation: &str) -> Option<Fault> {
         let mut rules = lock(&self.rules);
-        let position = rules.iter().position(|rule| {
-            rule.operation
-                .as_deref()
-                .is_none_or(|wanted| wanted == operation)
-        })?;
+        let position = rules.iter().position(|rule| rule.operation.as_deref().is_none_or(|wanted| wanted == operation))?;
         *lock(&self.injected) += 1;
         let rule = &mut rules[position];
         let fault = rule.fault.clone();
@@ -291,19 +237,9 @@ impl Shared {
         Some(fault)
     }
 
-    async fn forward(
-        &self,
-        parts: &hyper::http::request::Parts,
-        body: Bytes,
-    ) -> Result<Response<Full<Bytes>>, std::io::Error> {
-        let path = parts
-            .uri
-            .path_and_query()
-            .map_or("/", hyper::http::uri::PathAndQuery::as_str);
-        let mut request = self
-            .client
-            .request(parts.method.clone(), format!("{}{path}", self.upstream))
-            .body(body);
+    async fn forward(&self, parts: &hyper::http::request::Parts, body: Bytes) -> Result<Response<Full<Bytes>>, std::io::Error> {
+        let path = parts.uri.path_and_query().map_or("/", hyper::http::uri::PathAndQuery::as_str);
+        let mut request = self.client.request(parts.method.clone(), format!("{}{path}", self.upstream)).body(body);
         for (name, value) in parts.headers.iter().filter(|(name, _)| !is_hop(name)) {
             request = request.header(name, value);
         }
@@ -341,22 +277,13 @@ impl Shared {
         });
         let failed: Vec<serde_json::Value> = failed.collect();
         if entries.is_empty() {
-            return Ok(json_answer(
-                &serde_json::json!({ "Successful": [], "Failed": failed }),
-            ));
+            return Ok(json_answer(&serde_json::json!({ "Successful": [], "Failed": failed })));
         }
-        let answer = self
-            .forward(parts, Bytes::from(request.to_string()))
-            .await?;
+        let answer = self.forward(parts, Bytes::from(request.to_string())).await?;
         if !answer.status().is_success() {
             return Ok(answer);
         }
-        let bytes = answer
-            .into_body()
-            .collect()
-            .await
-            .map(http_body_util::Collected::to_bytes)
-            .unwrap_or_default();
+        let bytes = answer.into_body().collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
         let mut answer: serde_json::Value = serde_json::from_slice(&bytes).unwrap_or_default();
         match answer["Failed"].as_array_mut() {
             Some(present) => present.extend(failed),
@@ -368,20 +295,11 @@ impl Shared {
 
 fn json_answer(value: &serde_json::Value) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(Bytes::from(value.to_string())));
-    response.headers_mut().insert(
-        CONTENT_TYPE,
-        hyper::header::HeaderValue::from_static("application/x-amz-json-1.0"),
-    );
+    response.headers_mut().insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static("application/x-amz-json-1.0"));
     response
 }
 
 /// Headers that belong to one connection, not to the message.
 fn is_hop(name: &HeaderName) -> bool {
-    [
-        HOST,
-        CONTENT_LENGTH,
-        TRANSFER_ENCODING,
-        hyper::header::CONNECTION,
-    ]
-    .contains(name)
+    [HOST, CONTENT_LENGTH, TRANSFER_ENCODING, hyper::header::CONNECTION].contains(name)
 }

@@ -54,51 +54,26 @@ impl Rig {
         binary: std::path::PathBuf,
         adjust: impl FnOnce(&mut Settings),
     ) -> Result<Self> {
-        std::fs::create_dir_all(&options.dir)
-            .with_context(|| format!("cannot create {}", options.dir.display()))?;
+        std::fs::create_dir_all(&options.dir).with_context(|| format!("cannot create {}", options.dir.display()))?;
         let stack = Stack::start(options).await?;
         let mut environment = stack.aws.environment();
         let proxies = if with_proxies {
-            let proxies = Proxies {
-                sqs: Proxy::start(&stack.aws.endpoint).await?,
-                dynamodb: Proxy::start(&stack.aws.dynamodb_endpoint).await?,
-            };
+            let proxies =
+                Proxies { sqs: Proxy::start(&stack.aws.endpoint).await?, dynamodb: Proxy::start(&stack.aws.dynamodb_endpoint).await? };
             environment.insert("AWS_ENDPOINT_URL_SQS".to_owned(), proxies.sqs.endpoint());
-            environment.insert(
-                "AWS_ENDPOINT_URL_DYNAMODB".to_owned(),
-                proxies.dynamodb.endpoint(),
-            );
+            environment.insert("AWS_ENDPOINT_URL_DYNAMODB".to_owned(), proxies.dynamodb.endpoint());
             Some(proxies)
         } else {
             None
         };
         let monitor_port = ports::free_port()?;
-        let mut settings = Settings::new(
-            options.store,
-            &options.dir,
-            &stack.broker.url(),
-            &stack.queue_url,
-            monitor_port,
-        );
+        let mut settings = Settings::new(options.store, &options.dir, &stack.broker.url(), &stack.queue_url, monitor_port);
         adjust(&mut settings);
         let config = options.dir.join("causeway.yaml");
-        std::fs::write(&config, settings.render())
-            .context("cannot write the worker's configuration")?;
-        let launch = Launch {
-            binary,
-            config,
-            environment,
-            monitor_port,
-            dir: options.dir.clone(),
-            lifetime: options.lifetime,
-        };
+        std::fs::write(&config, settings.render()).context("cannot write the worker's configuration")?;
+        let launch = Launch { binary, config, environment, monitor_port, dir: options.dir.clone(), lifetime: options.lifetime };
         launch.create_stores().await?;
-        Ok(Self {
-            stack,
-            settings,
-            launch,
-            proxies,
-        })
+        Ok(Self { stack, settings, launch, proxies })
     }
 
     /// Starts a worker and waits until it has subscribed.
@@ -122,21 +97,12 @@ impl Rig {
 ///
 /// # Errors
 /// The worker ended.
-pub async fn drain(
-    consumer: &Consumer,
-    published: &Published,
-    worker: &mut Worker,
-    patience: Duration,
-) -> Result<()> {
+pub async fn drain(consumer: &Consumer, published: &Published, worker: &mut Worker, patience: Duration) -> Result<()> {
     let started = Instant::now();
     loop {
         worker.process.expect_running()?;
         let quiet = consumer.idle().min(started.elapsed());
-        if quiet >= SILENCE
-            && consumer
-                .has_all(published.acknowledged.iter().copied())
-                .await
-        {
+        if quiet >= SILENCE && consumer.has_all(published.acknowledged.iter().copied()).await {
             return Ok(());
         }
         if quiet > patience {

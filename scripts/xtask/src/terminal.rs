@@ -15,10 +15,7 @@ pub fn note(line: &str) {
 /// Completes when the user or the system asks this program to stop.
 pub async fn stop_requested() {
     use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut interrupt), Ok(mut terminate)) = (
-        signal(SignalKind::interrupt()),
-        signal(SignalKind::terminate()),
-    ) else {
+    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate())) else {
         return std::future::pending().await;
     };
     tokio::select! {

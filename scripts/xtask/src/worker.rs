@@ -20,10 +20,7 @@ const READY_WITHIN: Duration = Duration::from_secs(60);
 pub async fn binary() -> Result<PathBuf> {
     if let Some(given) = std::env::var_os("CAUSEWAY_BIN").map(PathBuf::from) {
         if !given.exists() {
-            bail!(
-                "CAUSEWAY_BIN names {}, which does not exist",
-                given.display()
-            );
+            bail!("CAUSEWAY_BIN names {}, which does not exist", given.display());
         }
         return Ok(given);
     }
@@ -42,9 +39,7 @@ pub async fn binary() -> Result<PathBuf> {
         "--profile",
         &profile,
     ]);
-    command
-        .stdin(std::process::Stdio::null())
-        .stderr(std::process::Stdio::inherit());
+    command.stdin(std::process::Stdio::null()).stderr(std::process::Stdio::inherit());
     let output = command.output().await.context("cannot run cargo")?;
     if !output.status.success() {
         bail!("the worker does not build");
@@ -81,13 +76,7 @@ pub struct Settings {
 impl Settings {
     /// Settings with the limits that the program has as defaults.
     #[must_use]
-    pub fn new(
-        store: Store,
-        dir: &Path,
-        broker_url: &str,
-        queue_url: &str,
-        monitor_port: u16,
-    ) -> Self {
+    pub fn new(store: Store, dir: &Path, broker_url: &str, queue_url: &str, monitor_port: u16) -> Self {
         Self {
             store,
             dir: dir.to_owned(),
@@ -104,10 +93,7 @@ impl Settings {
     #[must_use]
     pub fn render(&self) -> String {
         let store = |role: &str| match self.store {
-            Store::Sqlite => format!(
-                "type: sqlite\n    options:\n      path: {}",
-                self.dir.join(format!("{role}.db")).display()
-            ),
+            Store::Sqlite => format!("type: sqlite\n    options:\n      path: {}", self.dir.join(format!("{role}.db")).display()),
             Store::Dynamodb => {
                 format!("type: dynamodb\n    options:\n      table_name: causeway-{role}")
             }
@@ -121,28 +107,16 @@ impl Settings {
             .replace("{{monitor_port}}", &self.monitor_port.to_string())
             .replace("{{max_in_flight}}", &self.max_in_flight.to_string())
             .replace("{{receive_maximum}}", &self.receive_maximum.to_string())
-            .replace(
-                "{{segment_max_messages}}",
-                &self.segment_max_messages.to_string(),
-            )
+            .replace("{{segment_max_messages}}", &self.segment_max_messages.to_string())
     }
 
     /// What a crash may repeat, from the limits alone: the larger of what the worker reports and this is never wrong, only generous.
     #[must_use]
     pub fn exposure_terms(&self) -> Vec<(String, u64)> {
         vec![
-            (
-                "sends in flight (max_in_flight)".to_owned(),
-                u64::from(self.max_in_flight),
-            ),
-            (
-                "settled and not yet persisted (2 × segment_max_messages)".to_owned(),
-                2 * u64::from(self.segment_max_messages),
-            ),
-            (
-                "unacknowledged towards the broker (receive_maximum)".to_owned(),
-                u64::from(self.receive_maximum),
-            ),
+            ("sends in flight (max_in_flight)".to_owned(), u64::from(self.max_in_flight)),
+            ("settled and not yet persisted (2 × segment_max_messages)".to_owned(), 2 * u64::from(self.segment_max_messages)),
+            ("unacknowledged towards the broker (receive_maximum)".to_owned(), u64::from(self.receive_maximum)),
         ]
     }
 }
@@ -169,11 +143,7 @@ impl Launch {
     #[must_use]
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.binary);
-        command
-            .args(arguments)
-            .env_clear()
-            .envs(&self.environment)
-            .current_dir(&self.dir);
+        command.args(arguments).env_clear().envs(&self.environment).current_dir(&self.dir);
         for name in ["PATH", "HOME", "RUST_BACKTRACE"] {
             if let Some(value) = std::env::var_os(name) {
                 command.env(name, value);
@@ -187,20 +157,10 @@ impl Launch {
     /// # Errors
     /// It cannot be started, or does not end with 0.
     pub async fn run(&self, arguments: &[&str]) -> Result<String> {
-        let output = self
-            .command(arguments)
-            .output()
-            .await
-            .with_context(|| format!("cannot start {}", self.binary.display()))?;
+        let output = self.command(arguments).output().await.with_context(|| format!("cannot start {}", self.binary.display()))?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
         if !output.status.success() {
-            bail!(
-                "`causeway {}` ended with {}:\n{}\n{}",
-                arguments.join(" "),
-                output.status,
-                text(&output.stdout),
-                text(&output.stderr)
-            );
+            bail!("`causeway {}` ended with {}:\n{}\n{}", arguments.join(" "), output.status, text(&output.stdout), text(&output.stderr));
         }
         Ok(text(&output.stdout))
     }
@@ -210,15 +170,7 @@ impl Launch {
     /// # Errors
     /// The program reports one.
     pub async fn create_stores(&self) -> Result<()> {
-        self.run(&[
-            "stores",
-            "create",
-            "--yes",
-            "-c",
-            &self.config.to_string_lossy(),
-        ])
-        .await
-        .map(drop)
+        self.run(&["stores", "create", "--yes", "-c", &self.config.to_string_lossy()]).await.map(drop)
     }
 
     /// Starts a worker.
@@ -227,21 +179,9 @@ impl Launch {
     /// It cannot be started.
     pub fn start(&self) -> Result<Worker> {
         let command = self.command(&["run", "-c", &self.config.to_string_lossy()]);
-        let process = Spawned::start(
-            "the worker",
-            command,
-            &self.dir.join("worker.log"),
-            self.lifetime,
-        )?;
-        let client = reqwest::Client::builder()
-            .no_proxy()
-            .timeout(Duration::from_secs(5))
-            .build()?;
-        Ok(Worker {
-            process,
-            client,
-            monitor: format!("http://127.0.0.1:{}", self.monitor_port),
-        })
+        let process = Spawned::start("the worker", command, &self.dir.join("worker.log"), self.lifetime)?;
+        let client = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(5)).build()?;
+        Ok(Worker { process, client, monitor: format!("http://127.0.0.1:{}", self.monitor_port) })
     }
 }
 
@@ -264,20 +204,11 @@ impl Worker {
         let url = format!("{}/api/v1/monitor/ready?level={level}", self.monitor);
         loop {
             self.process.expect_running()?;
-            if self
-                .client
-                .get(&url)
-                .send()
-                .await
-                .is_ok_and(|answer| answer.status().is_success())
-            {
+            if self.client.get(&url).send().await.is_ok_and(|answer| answer.status().is_success()) {
                 return Ok(());
             }
             if tokio::time::Instant::now() > deadline {
-                bail!(
-                    "the worker is not {level} after {READY_WITHIN:?}; the end of its log:\n{}",
-                    self.process.log_tail(30)
-                );
+                bail!("the worker is not {level} after {READY_WITHIN:?}; the end of its log:\n{}", self.process.log_tail(30));
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
@@ -289,12 +220,7 @@ impl Worker {
     /// It does not answer.
     pub async fn metrics(&self) -> Result<Snapshot> {
         for path in ["/metrics", "/api/v1/monitor/metrics"] {
-            let answer = self
-                .client
-                .get(format!("{}{path}", self.monitor))
-                .send()
-                .await
-                .context("the worker's metrics do not answer")?;
+            let answer = self.client.get(format!("{}{path}", self.monitor)).send().await.context("the worker's metrics do not answer")?;
             if answer.status().is_success() {
                 return Ok(Snapshot::parse(&answer.text().await?));
             }
@@ -320,23 +246,13 @@ impl Worker {
 /// What a crash at this moment may repeat: what the worker reports, where it does, else what its limits allow.
 #[must_use]
 pub fn exposure_terms(settings: &Settings, reported: Option<&Snapshot>) -> Vec<(String, u64)> {
-    let peak = reported
-        .and_then(|snapshot| snapshot.get(metrics::DUPLICATE_EXPOSURE_PEAK))
-        .filter(|peak| *peak >= 0.0);
+    let peak = reported.and_then(|snapshot| snapshot.get(metrics::DUPLICATE_EXPOSURE_PEAK)).filter(|peak| *peak >= 0.0);
     match peak {
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "a count of messages, not negative"
-        )]
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count of messages, not negative")]
         Some(peak) => {
             // The report is a moment older than the crash: what one more append and one more batch of sends can add to it stays possible.
-            let since =
-                u64::from(settings.segment_max_messages) + u64::from(settings.max_in_flight);
-            vec![
-                ("reported peak of the exposure".to_owned(), peak as u64),
-                ("since that report".to_owned(), since),
-            ]
+            let since = u64::from(settings.segment_max_messages) + u64::from(settings.max_in_flight);
+            vec![("reported peak of the exposure".to_owned(), peak as u64), ("since that report".to_owned(), since)]
         }
         None => settings.exposure_terms(),
     }
@@ -344,25 +260,13 @@ pub fn exposure_terms(settings: &Settings, reported: Option<&Snapshot>) -> Vec<(
 
 #[cfg(test)]
 mod tests {
-    #![allow(
-        clippy::unwrap_used,
-        clippy::expect_used,
-        clippy::panic,
-        reason = "tests"
-    )]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
     use super::*;
 
     #[test]
     fn every_placeholder_of_the_template_is_filled() {
         for store in [Store::Sqlite, Store::Dynamodb] {
-            let text = Settings::new(
-                store,
-                Path::new("/tmp/x"),
-                "mqtt://127.0.0.1:1",
-                "http://127.0.0.1:2/0/q",
-                3,
-            )
-            .render();
+            let text = Settings::new(store, Path::new("/tmp/x"), "mqtt://127.0.0.1:1", "http://127.0.0.1:2/0/q", 3).render();
             assert!(!text.contains("{{"), "{text}");
             assert!(text.contains("monitor_addr: 127.0.0.1:3"), "{text}");
         }

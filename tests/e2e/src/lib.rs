@@ -1,1 +1,256 @@
-//! Placeholder.
+//! What the end-to-end tests have in common: a run of real processes with a publisher at one end and consumers at the other.
+
+use anyhow::{Context as _, Result, bail, ensure};
+use std::time::Duration;
+use tempfile::TempDir;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use xtask::ledger::consumer::Consumer;
+use xtask::ledger::payload::Plan;
+use xtask::ledger::publisher::{Progress, Published, Publisher};
+use xtask::ledger::{Account, Exposure, Ledger};
+use xtask::metrics::Snapshot;
+use xtask::proxy::Proxy;
+use xtask::rig::{Rig, drain};
+use xtask::stack::{StackOptions, Store};
+use xtask::worker::{Settings, Worker, exposure_terms};
+
+/// How long the queue may stay silent while messages are missing, before the test gives up and the ledger says what is lost.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What a run is made of.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Where the worker keeps its outbox.
+    pub store: Store,
+    /// How many messages the plan holds.
+    pub messages: u64,
+    /// Bytes of a payload.
+    pub size: usize,
+    /// Whether the broker keeps its state over a restart.
+    pub broker_persistence: bool,
+    /// Whether proxies stand between the worker and its services.
+    pub proxies: bool,
+}
+
+impl Setup {
+    /// A run without proxies over a broker that keeps its state.
+    #[must_use]
+    pub fn new(store: Store, messages: u64) -> Self {
+        Self { store, messages, size: 250, broker_persistence: true, proxies: false }
+    }
+}
+
+/// A run.
+#[derive(Debug)]
+pub struct Run {
+    /// Stack and launch.
+    pub rig: Rig,
+    /// The consumers.
+    pub consumer: Consumer,
+    /// How far the publisher is.
+    pub progress: Progress,
+    /// Whatever may have caused repetitions so far.
+    pub exposures: Vec<Exposure>,
+    plan: Plan,
+    worker: Option<Worker>,
+    publishing: Option<JoinHandle<Result<Published>>>,
+    published: Published,
+    // Dropped last: the processes write into it.
+    _dir: TempDir,
+}
+
+impl Run {
+    /// Starts everything, the worker included.
+    ///
+    /// # Errors
+    /// A part does not start.
+    pub async fn start(setup: &Setup) -> Result<Self> {
+        let dir = tempfile::Builder::new().prefix("causeway-e2e-").tempdir()?;
+        let options = StackOptions { broker_persistence: setup.broker_persistence, ..StackOptions::bound(dir.path(), setup.store) };
+        let rig = Rig::start(&options, setup.proxies).await?;
+        let plan = Plan::new(setup.messages, setup.size);
+        let consumer = Consumer::start(&rig.stack.aws.sqs, &rig.stack.queue_url, 4, Ledger::new(plan.clone()));
+        let mut run = Self {
+            rig,
+            consumer,
+            progress: Progress::default(),
+            exposures: Vec::new(),
+            plan,
+            worker: None,
+            publishing: None,
+            published: Published::default(),
+            _dir: dir,
+        };
+        run.start_worker().await?;
+        Ok(run)
+    }
+
+    /// The worker that runs.
+    ///
+    /// # Errors
+    /// None runs.
+    pub fn worker(&mut self) -> Result<&mut Worker> {
+        self.worker.as_mut().context("no worker runs")
+    }
+
+    /// Its metrics.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub async fn metrics(&self) -> Result<Snapshot> {
+        self.worker.as_ref().context("no worker runs")?.metrics().await
+    }
+
+    /// The proxy in front of SQS.
+    ///
+    /// # Errors
+    /// The run was set up without.
+    pub fn sqs(&self) -> Result<&Proxy> {
+        self.rig.proxies.as_ref().map(|proxies| &proxies.sqs).context("no proxies")
+    }
+
+    /// The proxy in front of DynamoDB.
+    ///
+    /// # Errors
+    /// The run was set up without.
+    pub fn dynamodb(&self) -> Result<&Proxy> {
+        self.rig.proxies.as_ref().map(|proxies| &proxies.dynamodb).context("no proxies")
+    }
+
+    /// Starts publishing the messages `numbers` in the background.
+    pub fn publish(&mut self, numbers: std::ops::Range<u64>, rate: u64) {
+        let publisher = Publisher { plan: self.plan.clone(), broker_port: self.rig.stack.broker.port(), numbers, rate };
+        let progress = self.progress.clone();
+        self.publishing = Some(tokio::spawn(async move { publisher.run(&progress).await }));
+    }
+
+    /// Waits until the publisher is through with what it was given.
+    ///
+    /// # Errors
+    /// It failed.
+    pub async fn publishing_done(&mut self) -> Result<()> {
+        if let Some(publishing) = self.publishing.take() {
+            self.published.merge(publishing.await.context("the publisher failed")??);
+        }
+        Ok(())
+    }
+
+    /// Waits until so many messages were acknowledged by the broker, in all.
+    ///
+    /// # Errors
+    /// The publisher ended before.
+    pub async fn published(&mut self, count: u64) -> Result<()> {
+        while self.progress.acknowledged() < count {
+            if self.publishing.as_ref().is_none_or(JoinHandle::is_finished) {
+                self.publishing_done().await?;
+                ensure!(self.progress.acknowledged() >= count, "the publisher is through after {} messages", self.progress.acknowledged());
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        Ok(())
+    }
+
+    /// Waits until so many different messages arrived at the other end.
+    ///
+    /// # Errors
+    /// They do not.
+    pub async fn delivered(&self, count: u64) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE * 2;
+        while self.consumer.unique() < count {
+            if Instant::now() > deadline {
+                bail!("{} of {count} messages arrived; the end of the worker's log:\n{}", self.consumer.unique(), self.log_tail());
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(())
+    }
+
+    /// Waits until a metric of the worker is at least `value`.
+    ///
+    /// # Errors
+    /// It is not.
+    pub async fn metric_reaches(&self, name: &str, value: f64) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let now = self.metrics().await.ok().and_then(|metrics| metrics.get(name)).unwrap_or(0.0);
+            if now >= value {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                bail!("{name} is {now}, not {value}; the end of the worker's log:\n{}", self.log_tail());
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Kills the worker with SIGKILL and notes what that may repeat.
+    ///
+    /// # Errors
+    /// None runs.
+    pub async fn kill(&mut self) -> Result<()> {
+        let mut worker = self.worker.take().context("no worker runs")?;
+        let before = worker.metrics().await.ok();
+        worker.process.kill().await?;
+        self.expose("the worker was killed", exposure_terms(&self.rig.settings, before.as_ref()));
+        Ok(())
+    }
+
+    /// Stops the worker with SIGTERM, which repeats nothing.
+    ///
+    /// # Errors
+    /// None runs, or it does not end with 0.
+    pub async fn stop(&mut self) -> Result<()> {
+        let mut worker = self.worker.take().context("no worker runs")?;
+        let status = worker.stop().await?;
+        ensure!(status.success(), "a clean stop ended with {status}; the end of the log:\n{}", worker.process.log_tail(30));
+        Ok(())
+    }
+
+    /// Starts a worker and waits until it has subscribed.
+    ///
+    /// # Errors
+    /// One runs, or it does not become ready.
+    pub async fn start_worker(&mut self) -> Result<()> {
+        ensure!(self.worker.is_none(), "a worker runs already");
+        self.worker = Some(self.rig.worker().await?);
+        Ok(())
+    }
+
+    /// Notes that something may have repeated messages.
+    pub fn expose(&mut self, cause: &str, terms: Vec<(String, u64)>) {
+        self.exposures.push(Exposure { cause: cause.to_owned(), terms });
+    }
+
+    /// Waits until everything is delivered, stops the worker cleanly and settles the account.
+    ///
+    /// # Errors
+    /// A process failed.
+    pub async fn finish(mut self) -> Result<Account> {
+        self.publishing_done().await?;
+        let mut worker = self.worker.take().context("no worker runs")?;
+        drain(&self.consumer, &self.published, &mut worker, PATIENCE).await?;
+        self.worker = Some(worker);
+        self.stop().await?;
+        // What a clean stop were to repeat would arrive now.
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let log = self.log_tail();
+        let account = self.consumer.finish().await?.settle(&self.published, &self.exposures);
+        let faults = account.faults();
+        ensure!(faults.is_empty(), "{}\n{account:#?}\nthe end of the worker's log:\n{log}", faults.join("; "));
+        Ok(account)
+    }
+
+    /// The default limits, for terms of an exposure.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.rig.settings
+    }
+
+    fn log_tail(&self) -> String {
+        let text = std::fs::read(self.rig.launch.dir.join("worker.log")).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(40)..].join("\n")
+    }
+}

@@ -48,18 +48,9 @@ impl Consumer {
         });
         let mut tasks = JoinSet::new();
         for _ in 0..count {
-            tasks.spawn(consume(
-                client.clone(),
-                queue_url.to_owned(),
-                Arc::clone(&ledger),
-                Arc::clone(&shared),
-            ));
+            tasks.spawn(consume(client.clone(), queue_url.to_owned(), Arc::clone(&ledger), Arc::clone(&shared)));
         }
-        Self {
-            ledger,
-            shared,
-            tasks,
-        }
+        Self { ledger, shared, tasks }
     }
 
     /// How many different messages arrived so far.
@@ -72,9 +63,7 @@ impl Consumer {
     #[must_use]
     pub fn idle(&self) -> Duration {
         let now = self.shared.started.elapsed();
-        now.saturating_sub(Duration::from_millis(
-            self.shared.last_arrival.load(Ordering::Relaxed),
-        ))
+        now.saturating_sub(Duration::from_millis(self.shared.last_arrival.load(Ordering::Relaxed)))
     }
 
     /// Whether every one of these messages arrived.
@@ -99,12 +88,7 @@ impl Consumer {
     }
 }
 
-async fn consume(
-    client: Client,
-    queue_url: String,
-    ledger: Arc<Mutex<Ledger>>,
-    shared: Arc<Shared>,
-) -> Result<()> {
+async fn consume(client: Client, queue_url: String, ledger: Arc<Mutex<Ledger>>, shared: Arc<Shared>) -> Result<()> {
     let mut failures = 0;
     while !shared.stop.load(Ordering::Relaxed) {
         let received = client
@@ -131,10 +115,7 @@ async fn consume(
         if messages.is_empty() {
             continue;
         }
-        shared.last_arrival.store(
-            u64::try_from(shared.started.elapsed().as_millis()).unwrap_or(u64::MAX),
-            Ordering::Relaxed,
-        );
+        shared.last_arrival.store(u64::try_from(shared.started.elapsed().as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
         {
             let mut ledger = ledger.lock().await;
             for message in &messages {
@@ -150,38 +131,20 @@ async fn consume(
 /// What could not be deleted comes again, and the ledger recognises it.
 async fn delete(client: &Client, queue_url: &str, messages: &[Message]) {
     let entries = messages.iter().enumerate().filter_map(|(number, message)| {
-        DeleteMessageBatchRequestEntry::builder()
-            .id(number.to_string())
-            .receipt_handle(message.receipt_handle()?)
-            .build()
-            .ok()
+        DeleteMessageBatchRequestEntry::builder().id(number.to_string()).receipt_handle(message.receipt_handle()?).build().ok()
     });
-    let _ = client
-        .delete_message_batch()
-        .queue_url(queue_url)
-        .set_entries(Some(entries.collect()))
-        .send()
-        .await;
+    let _ = client.delete_message_batch().queue_url(queue_url).set_entries(Some(entries.collect())).send().await;
 }
 
 fn receipt(message: &Message) -> Receipt {
-    let attribute = |name: &str| {
-        message
-            .message_attributes()
-            .and_then(|all| all.get(name))
-            .and_then(|value| value.string_value())
-    };
+    let attribute = |name: &str| message.message_attributes().and_then(|all| all.get(name)).and_then(|value| value.string_value());
     let body = message.body().unwrap_or_default();
     let payload = if attribute(ENCODING) == Some("base64") {
-        base64::engine::general_purpose::STANDARD
-            .decode(body)
-            .unwrap_or_default()
+        base64::engine::general_purpose::STANDARD.decode(body).unwrap_or_default()
     } else {
         body.as_bytes().to_vec()
     };
-    let sent = message
-        .attributes()
-        .and_then(|all| all.get(&MessageSystemAttributeName::SentTimestamp));
+    let sent = message.attributes().and_then(|all| all.get(&MessageSystemAttributeName::SentTimestamp));
     Receipt {
         queue_message_id: message.message_id().unwrap_or_default().to_owned(),
         payload,

@@ -63,14 +63,7 @@ impl Ledger {
     /// An empty ledger of one run.
     #[must_use]
     pub fn new(plan: Plan) -> Self {
-        Self {
-            plan,
-            seen: HashMap::new(),
-            queue_ids: HashSet::new(),
-            queue_repetitions: 0,
-            corrupted: 0,
-            foreign: 0,
-        }
+        Self { plan, seen: HashMap::new(), queue_ids: HashSet::new(), queue_repetitions: 0, corrupted: 0, foreign: 0 }
     }
 
     /// Notes one receipt.
@@ -88,11 +81,7 @@ impl Ledger {
             return;
         }
         let seen = self.seen.entry(identity.index).or_default();
-        seen.first_sent_ms = if seen.receipts == 0 {
-            receipt.sent_at_ms
-        } else {
-            seen.first_sent_ms.min(receipt.sent_at_ms)
-        };
+        seen.first_sent_ms = if seen.receipts == 0 { receipt.sent_at_ms } else { seen.first_sent_ms.min(receipt.sent_at_ms) };
         seen.receipts += 1;
         seen.attempts.insert(identity.attempt);
     }
@@ -100,10 +89,7 @@ impl Ledger {
     fn is_intact(&self, identity: &Identity, receipt: &Receipt) -> bool {
         identity.index < self.plan.messages
             && receipt.payload == self.plan.payload(identity.index, identity.attempt)
-            && receipt
-                .topic
-                .as_ref()
-                .is_none_or(|topic| *topic == self.plan.topic(identity.index))
+            && receipt.topic.as_ref().is_none_or(|topic| *topic == self.plan.topic(identity.index))
     }
 
     /// How many different messages arrived.
@@ -122,17 +108,8 @@ impl Ledger {
     #[must_use]
     pub fn settle(&self, published: &publisher::Published, exposures: &[Exposure]) -> Account {
         let receipts: u64 = self.seen.values().map(|seen| seen.receipts).sum();
-        let attempts: u64 = self
-            .seen
-            .values()
-            .map(|seen| seen.attempts.len() as u64)
-            .sum();
-        let lost: Vec<u64> = published
-            .acknowledged
-            .iter()
-            .copied()
-            .filter(|index| !self.seen.contains_key(index))
-            .collect();
+        let attempts: u64 = self.seen.values().map(|seen| seen.attempts.len() as u64).sum();
+        let lost: Vec<u64> = published.acknowledged.iter().copied().filter(|index| !self.seen.contains_key(index)).collect();
         Account {
             published: published.acknowledged.len() as u64,
             delivered: receipts + self.corrupted + self.foreign,
@@ -156,10 +133,7 @@ impl Ledger {
     fn order_violations(&self) -> u64 {
         let mut first_sent: HashMap<u64, Vec<(u64, u64)>> = HashMap::new();
         for (index, seen) in &self.seen {
-            first_sent
-                .entry(self.plan.device(*index))
-                .or_default()
-                .push((*index, seen.first_sent_ms));
+            first_sent.entry(self.plan.device(*index)).or_default().push((*index, seen.first_sent_ms));
         }
         let mut violations = 0;
         for messages in first_sent.values_mut() {
@@ -215,22 +189,13 @@ impl Account {
     pub fn faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
         if self.lost > 0 {
-            faults.push(format!(
-                "{} messages were lost (numbers {:?}…)",
-                self.lost, self.lost_examples
-            ));
+            faults.push(format!("{} messages were lost (numbers {:?}…)", self.lost, self.lost_examples));
         }
         if self.corrupted > 0 {
-            faults.push(format!(
-                "{} messages were changed on the way",
-                self.corrupted
-            ));
+            faults.push(format!("{} messages were changed on the way", self.corrupted));
         }
         if self.duplicates > self.duplicate_bound {
-            faults.push(format!(
-                "{} duplicates are more than the bound of {}",
-                self.duplicates, self.duplicate_bound
-            ));
+            faults.push(format!("{} duplicates are more than the bound of {}", self.duplicates, self.duplicate_bound));
         }
         faults
     }
@@ -238,24 +203,13 @@ impl Account {
 
 #[cfg(test)]
 mod tests {
-    #![allow(
-        clippy::unwrap_used,
-        clippy::expect_used,
-        clippy::panic,
-        reason = "tests"
-    )]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
     use super::publisher::Published;
     use super::*;
     use std::collections::BTreeSet;
 
     fn plan() -> Plan {
-        Plan {
-            run: "t1".into(),
-            messages: 100,
-            devices: 5,
-            size: 250,
-            started_ms: 1_700_000_000_000,
-        }
+        Plan { run: "t1".into(), messages: 100, devices: 5, size: 250, started_ms: 1_700_000_000_000 }
     }
 
     fn receipt(index: u64, attempt: u32, queue_id: &str, sent: u64) -> Receipt {
@@ -268,10 +222,7 @@ mod tests {
     }
 
     fn published(indices: impl IntoIterator<Item = u64>) -> Published {
-        Published {
-            acknowledged: indices.into_iter().collect::<BTreeSet<_>>(),
-            ..Published::default()
-        }
+        Published { acknowledged: indices.into_iter().collect::<BTreeSet<_>>(), ..Published::default() }
     }
 
     #[test]
@@ -281,16 +232,7 @@ mod tests {
             ledger.receive(&receipt(index, 1, &format!("q{index}"), index));
         }
         let account = ledger.settle(&published(0..100), &[]);
-        assert_eq!(
-            (
-                account.published,
-                account.delivered,
-                account.unique,
-                account.duplicates,
-                account.lost
-            ),
-            (100, 100, 100, 0, 0)
-        );
+        assert_eq!((account.published, account.delivered, account.unique, account.duplicates, account.lost), (100, 100, 100, 0, 0));
         assert_eq!(account.order_violations, 0);
         assert_eq!(account.faults(), Vec::<String>::new());
     }
@@ -312,26 +254,11 @@ mod tests {
         ledger.receive(&receipt(3, 1, "a", 1)); // the queue's
         ledger.receive(&receipt(3, 2, "b", 2)); // the publisher's
         ledger.receive(&receipt(3, 2, "c", 3)); // the bridge's
-        let exposure = Exposure {
-            cause: "kill".into(),
-            terms: vec![("in flight".into(), 1)],
-        };
+        let exposure = Exposure { cause: "kill".into(), terms: vec![("in flight".into(), 1)] };
         let account = ledger.settle(&published([3]), &[exposure]);
-        assert_eq!(
-            (
-                account.delivered,
-                account.duplicates,
-                account.publisher_repeats,
-                account.queue_repetitions
-            ),
-            (3, 1, 1, 1)
-        );
+        assert_eq!((account.delivered, account.duplicates, account.publisher_repeats, account.queue_repetitions), (3, 1, 1, 1));
         assert_eq!(account.faults(), Vec::<String>::new());
-        assert_eq!(
-            ledger.settle(&published([3]), &[]).faults().len(),
-            1,
-            "without a reason for it, one duplicate is a fault"
-        );
+        assert_eq!(ledger.settle(&published([3]), &[]).faults().len(), 1, "without a reason for it, one duplicate is a fault");
     }
 
     #[test]
@@ -341,22 +268,9 @@ mod tests {
         let last = changed.payload.len() - 3;
         changed.payload[last] ^= 1;
         ledger.receive(&changed);
-        ledger.receive(&Receipt {
-            topic: Some("telemetry/other".into()),
-            ..receipt(2, 1, "b", 1)
-        });
-        ledger.receive(&Receipt {
-            payload: b"hello".to_vec(),
-            ..receipt(3, 1, "c", 1)
-        });
-        ledger.receive(&Receipt {
-            payload: Plan {
-                run: "t2".into(),
-                ..plan()
-            }
-            .payload(4, 1),
-            ..receipt(4, 1, "d", 1)
-        });
+        ledger.receive(&Receipt { topic: Some("telemetry/other".into()), ..receipt(2, 1, "b", 1) });
+        ledger.receive(&Receipt { payload: b"hello".to_vec(), ..receipt(3, 1, "c", 1) });
+        ledger.receive(&Receipt { payload: Plan { run: "t2".into(), ..plan() }.payload(4, 1), ..receipt(4, 1, "d", 1) });
         let account = ledger.settle(&published([]), &[]);
         assert_eq!((account.corrupted, account.unique), (4, 0));
     }

@@ -30,18 +30,10 @@ impl Plan {
     /// A plan for `messages` of `size` bytes, with a name of its own.
     #[must_use]
     pub fn new(messages: u64, size: usize) -> Self {
-        let since = std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)
-            .unwrap_or_default();
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         let started_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
         let run = format!("{:x}{:x}", started_ms & 0xffff_ffff, std::process::id());
-        Self {
-            run,
-            messages,
-            devices: 50,
-            size,
-            started_ms,
-        }
+        Self { run, messages, devices: 50, size, started_ms }
     }
 
     /// The device that sends this message.
@@ -65,15 +57,7 @@ impl Plan {
             let value = from + random.next() % span;
             format!("{}.{:03}", value / 1000, value % 1000)
         };
-        let status = [
-            "ok",
-            "ok",
-            "ok",
-            "ok",
-            "warming_up",
-            "low_battery",
-            "sensor_drift",
-        ][(random.next() % 7) as usize];
+        let status = ["ok", "ok", "ok", "ok", "warming_up", "low_battery", "sensor_drift"][(random.next() % 7) as usize];
         let mut text = format!(
             "{{\"id\":\"{}-{index}-{attempt}\",\"device\":\"dev-{:04}\",\"seq\":{sequence},\"ts\":{},\"temperature\":{},\"humidity\":{},\
              \"pressure\":{},\"battery\":{},\"rssi\":-{},\"status\":\"{status}\",\"firmware\":\"2.{}.{}\",\"trace\":\"",
@@ -113,9 +97,7 @@ pub fn identify(payload: &[u8]) -> Option<Identity> {
 }
 
 fn seed(run: &str, index: u64, attempt: u32) -> u64 {
-    let run = run.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
+    let run = run.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
     run ^ index.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (u64::from(attempt) << 56)
 }
 
@@ -134,23 +116,12 @@ impl SplitMix {
 
 #[cfg(test)]
 mod tests {
-    #![allow(
-        clippy::unwrap_used,
-        clippy::expect_used,
-        clippy::panic,
-        reason = "tests"
-    )]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
     use super::*;
 
     #[test]
     fn payloads_are_json_of_the_wanted_size_and_repeatable() {
-        let plan = Plan {
-            run: "r-1".into(),
-            messages: 20_000,
-            devices: 50,
-            size: 250,
-            started_ms: 1_790_000_000_000,
-        };
+        let plan = Plan { run: "r-1".into(), messages: 20_000, devices: 50, size: 250, started_ms: 1_790_000_000_000 };
         for index in [0, 1, 49, 50, 19_999] {
             let payload = plan.payload(index, 1);
             assert_eq!(payload.len(), 250, "{}", String::from_utf8_lossy(&payload));
@@ -165,28 +136,13 @@ mod tests {
     #[test]
     fn larger_sizes_are_met_exactly() {
         for size in [251, 266, 267, 1_000, 10_241] {
-            assert_eq!(
-                Plan {
-                    size,
-                    ..Plan::new(1, size)
-                }
-                .payload(0, 1)
-                .len(),
-                size
-            );
+            assert_eq!(Plan { size, ..Plan::new(1, size) }.payload(0, 1).len(), size);
         }
     }
 
     #[test]
     fn strangers_are_not_identified() {
-        for stranger in [
-            &b""[..],
-            b"{}",
-            b"{\"id\":\"x\"}",
-            b"{\"id\":\"a-b-c\"}",
-            b"{\"id\":\"",
-            b"\xff\xfe",
-        ] {
+        for stranger in [&b""[..], b"{}", b"{\"id\":\"x\"}", b"{\"id\":\"a-b-c\"}", b"{\"id\":\"", b"\xff\xfe"] {
             assert_eq!(identify(stranger), None);
         }
     }

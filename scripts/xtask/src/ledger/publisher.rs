@@ -5,10 +5,9 @@ use anyhow::{Result, bail};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use rumqttc::mqttbytes::QoS;
-use rumqttc::{
-    AsyncClient, EventLoop, MqttOptions, PublishNotice, PublishNoticeError, PublishOptions,
-};
+use rumqttc::{AsyncClient, EventLoop, MqttOptions, PublishNotice, PublishNoticeError, PublishOptions};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -26,6 +25,8 @@ pub struct Publisher {
     pub plan: Plan,
     /// Where to.
     pub broker_port: u16,
+    /// Which of the plan's messages.
+    pub numbers: Range<u64>,
     /// Messages a second; 0 is as fast as the broker takes them.
     pub rate: u64,
 }
@@ -39,6 +40,15 @@ pub struct Published {
     pub unrouted: u64,
     /// How often the connection broke. What was unacknowledged then was published again.
     pub reconnects: u64,
+}
+
+impl Published {
+    /// Adds what another publisher of the same plan published.
+    pub fn merge(&mut self, other: Self) {
+        self.acknowledged.extend(other.acknowledged);
+        self.unrouted += other.unrouted;
+        self.reconnects += other.reconnects;
+    }
 }
 
 /// How far it is, for others to watch.
@@ -84,7 +94,7 @@ impl Publisher {
             progress,
             published: Published::default(),
             outstanding: BTreeMap::new(),
-            next: 0,
+            next: self.numbers.start,
             started: Instant::now(),
         };
         let mut broken_since = None;
@@ -97,10 +107,7 @@ impl Publisher {
                         broken_since = None;
                     }
                     if broken_since.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
-                        bail!(
-                            "the broker on port {} is away for {PATIENCE:?}: {why}",
-                            self.broker_port
-                        );
+                        bail!("the broker on port {} is away for {PATIENCE:?}: {why}", self.broker_port);
                     }
                     work.published.reconnects += 1;
                     tokio::time::sleep(Duration::from_millis(200)).await;
@@ -128,11 +135,7 @@ impl Work<'_> {
         ended
     }
 
-    async fn publish_over(
-        &mut self,
-        client: &AsyncClient,
-        poll: &mut tokio::task::JoinHandle<String>,
-    ) -> Result<Ended> {
+    async fn publish_over(&mut self, client: &AsyncClient, poll: &mut tokio::task::JoinHandle<String>) -> Result<Ended> {
         let mut answers = FuturesUnordered::new();
         let repeats: Vec<u64> = self.outstanding.keys().copied().collect();
         for index in repeats {
@@ -149,63 +152,42 @@ impl Work<'_> {
                 }
                 self.next += 1;
             }
-            if self.next == self.publisher.plan.messages && self.outstanding.is_empty() {
+            if self.next == self.publisher.numbers.end && self.outstanding.is_empty() {
                 return Ok(Ended::Complete);
             }
-            let pause = tokio::time::sleep(Duration::from_millis(if answers.len() < WINDOW {
-                2
-            } else {
-                1_000
-            }));
+            let pause = tokio::time::sleep(Duration::from_millis(if answers.len() < WINDOW { 2 } else { 1_000 }));
             tokio::select! {
                 Some((index, result)) = answers.next() => if let Some(why) = self.answered(index, result)? {
                     return Ok(Ended::Broken(why));
                 },
                 why = &mut *poll => return Ok(Ended::Broken(why.unwrap_or_else(|fault| fault.to_string()))),
-                () = pause, if self.next < self.publisher.plan.messages => {}
+                () = pause, if self.next < self.publisher.numbers.end => {}
             }
         }
     }
 
     /// The number up to which messages are due by now.
     fn due(&self) -> u64 {
-        let all = self.publisher.plan.messages;
+        let Range { start, end } = self.publisher.numbers;
         if self.publisher.rate == 0 {
-            return all;
+            return end;
         }
         let elapsed = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
-        all.min(elapsed.saturating_mul(self.publisher.rate) / 1_000_000 + 1)
+        end.min(start + elapsed.saturating_mul(self.publisher.rate) / 1_000_000 + 1)
     }
 
     async fn publish(&mut self, client: &AsyncClient, index: u64) -> Result<PublishNotice, String> {
-        let attempt = self
-            .outstanding
-            .entry(index)
-            .and_modify(|attempt| *attempt += 1)
-            .or_insert(1);
+        let attempt = self.outstanding.entry(index).and_modify(|attempt| *attempt += 1).or_insert(1);
         let plan = &self.publisher.plan;
         let payload = plan.payload(index, *attempt);
-        client
-            .publish_tracked(
-                plan.topic(index),
-                payload,
-                PublishOptions::new(QoS::AtLeastOnce),
-            )
-            .await
-            .map_err(|fault| fault.to_string())
+        client.publish_tracked(plan.topic(index), payload, PublishOptions::new(QoS::AtLeastOnce)).await.map_err(|fault| fault.to_string())
     }
 
     /// Notes an answer. `Some`: the connection is no good any more.
-    fn answered(
-        &mut self,
-        index: u64,
-        result: Result<(), PublishNoticeError>,
-    ) -> Result<Option<String>> {
+    fn answered(&mut self, index: u64, result: Result<(), PublishNoticeError>) -> Result<Option<String>> {
         match result {
             Ok(()) => {}
-            Err(PublishNoticeError::V5PubAck(
-                rumqttc::mqttbytes::v5::PubAckReason::NoMatchingSubscribers,
-            )) => self.published.unrouted += 1,
+            Err(PublishNoticeError::V5PubAck(rumqttc::mqttbytes::v5::PubAckReason::NoMatchingSubscribers)) => self.published.unrouted += 1,
             Err(PublishNoticeError::V5PubAck(reason)) => {
                 bail!("the broker refuses message {index}: {reason:?}")
             }
@@ -213,9 +195,7 @@ impl Work<'_> {
         }
         self.outstanding.remove(&index);
         self.published.acknowledged.insert(index);
-        self.progress
-            .0
-            .store(self.published.acknowledged.len() as u64, Ordering::Relaxed);
+        self.progress.0.fetch_add(1, Ordering::Relaxed);
         Ok(None)
     }
 }
@@ -225,10 +205,7 @@ async fn answer(index: u64, notice: PublishNotice) -> Answer {
 }
 
 fn connect(publisher: &Publisher) -> (AsyncClient, EventLoop) {
-    let mut options = MqttOptions::new(
-        format!("publisher-{}", publisher.plan.run),
-        ("127.0.0.1", publisher.broker_port),
-    );
+    let mut options = MqttOptions::new(format!("publisher-{}", publisher.plan.run), ("127.0.0.1", publisher.broker_port));
     options.set_keep_alive(30);
     AsyncClient::builder(options).capacity(64).build()
 }

@@ -55,95 +55,32 @@ impl Report {
         let mut row = |name: &str, value: String, remark: &str| {
             let _ = writeln!(text, "  {name:<26} {value:>12}   {remark}");
         };
-        let number = |value: Option<f64>| {
-            value.map_or_else(|| "-".to_owned(), |value| format!("{value:.3}"))
-        };
-        row(
-            "published",
-            account.published.to_string(),
-            "acknowledged by the broker",
-        );
-        row(
-            "delivered",
-            account.delivered.to_string(),
-            "handed out by the queue",
-        );
+        let number = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.3}"));
+        row("published", account.published.to_string(), "acknowledged by the broker");
+        row("delivered", account.delivered.to_string(), "handed out by the queue");
         row("unique", account.unique.to_string(), "");
-        row(
-            "duplicates",
-            account.duplicates.to_string(),
-            &bound_text(account),
-        );
+        row("duplicates", account.duplicates.to_string(), &bound_text(account));
         row("lost", account.lost.to_string(), "must be 0");
         row("corrupted", account.corrupted.to_string(), "must be 0");
-        row(
-            "out of order",
-            account.order_violations.to_string(),
-            "first sends, per device; a standard queue promises none",
-        );
+        row("out of order", account.order_violations.to_string(), "first sends, per device; a standard queue promises none");
         row("workers killed", self.kills.to_string(), "with SIGKILL");
-        row(
-            "restart seconds",
-            number(self.restart_seconds),
-            "from the kill until ready",
-        );
-        row(
-            "failover seconds",
-            number(self.failover_seconds),
-            "needs a second worker",
-        );
-        row(
-            "write units / message",
-            number(self.write_units_per_message),
-            &self.store,
-        );
-        row(
-            "SQS requests / message",
-            number(self.sqs_requests_per_message),
-            "",
-        );
-        row(
-            "log reads, steady state",
-            self.log_reads_in_steady_state
-                .map_or_else(|| "-".to_owned(), |reads| reads.to_string()),
-            "",
-        );
+        row("restart seconds", number(self.restart_seconds), "from the kill until ready");
+        row("failover seconds", number(self.failover_seconds), "needs a second worker");
+        row("write units / message", number(self.write_units_per_message), &self.store);
+        row("SQS requests / message", number(self.sqs_requests_per_message), "");
+        row("log reads, steady state", self.log_reads_in_steady_state.map_or_else(|| "-".to_owned(), |reads| reads.to_string()), "");
         row("seconds", format!("{:.1}", self.seconds), "");
         if account.publisher_repeats + account.unrouted + account.queue_repetitions > 0 {
-            row(
-                "publisher's repeats",
-                account.publisher_repeats.to_string(),
-                "its connection broke",
-            );
-            row(
-                "without subscriber",
-                account.unrouted.to_string(),
-                "the broker had nobody to give them to",
-            );
-            row(
-                "queue's repeats",
-                account.queue_repetitions.to_string(),
-                "the same queue message twice",
-            );
+            row("publisher's repeats", account.publisher_repeats.to_string(), "its connection broke");
+            row("without subscriber", account.unrouted.to_string(), "the broker had nobody to give them to");
+            row("queue's repeats", account.queue_repetitions.to_string(), "the same queue message twice");
         }
         text
     }
 }
 
 fn bound_text(account: &Account) -> String {
-    let terms = account
-        .exposures
-        .iter()
-        .flat_map(|exposure| &exposure.terms)
-        .map(|(name, count)| format!("{count} {name}"));
+    let terms = account.exposures.iter().flat_map(|exposure| &exposure.terms).map(|(name, count)| format!("{count} {name}"));
     let terms: Vec<String> = terms.collect();
-    if terms.is_empty() {
-        "at most 0".to_owned()
-    } else {
-        format!(
-            "at most {} = {}",
-            account.duplicate_bound,
-            terms.join(" + ")
-        )
-    }
+    if terms.is_empty() { "at most 0".to_owned() } else { format!("at most {} = {}", account.duplicate_bound, terms.join(" + ")) }
 }

@@ -24,12 +24,7 @@ impl Aws {
     pub async fn new(endpoint: &str, dynamodb_endpoint: &str) -> Self {
         let sqs = aws_sdk_sqs::Client::new(&settings(endpoint).await);
         let dynamodb = aws_sdk_dynamodb::Client::new(&settings(dynamodb_endpoint).await);
-        Self {
-            endpoint: endpoint.to_owned(),
-            dynamodb_endpoint: dynamodb_endpoint.to_owned(),
-            sqs,
-            dynamodb,
-        }
+        Self { endpoint: endpoint.to_owned(), dynamodb_endpoint: dynamodb_endpoint.to_owned(), sqs, dynamodb }
     }
 
     /// Creates the queue if it is missing, and gives its address.
@@ -48,18 +43,10 @@ impl Aws {
     /// What other programs must find in their environment to use these services.
     #[must_use]
     pub fn environment(&self) -> BTreeMap<String, String> {
-        let own = |name: &str, otherwise: &str| {
-            (
-                name.to_owned(),
-                std::env::var(name).unwrap_or_else(|_| otherwise.to_owned()),
-            )
-        };
+        let own = |name: &str, otherwise: &str| (name.to_owned(), std::env::var(name).unwrap_or_else(|_| otherwise.to_owned()));
         BTreeMap::from([
             ("AWS_ENDPOINT_URL".to_owned(), self.endpoint.clone()),
-            (
-                "AWS_ENDPOINT_URL_DYNAMODB".to_owned(),
-                self.dynamodb_endpoint.clone(),
-            ),
+            ("AWS_ENDPOINT_URL_DYNAMODB".to_owned(), self.dynamodb_endpoint.clone()),
             ("AWS_ENDPOINT_URL_SQS".to_owned(), self.endpoint.clone()),
             ("AWS_ACCESS_KEY_ID".to_owned(), DUMMY_KEY.to_owned()),
             ("AWS_SECRET_ACCESS_KEY".to_owned(), DUMMY_KEY.to_owned()),

@@ -24,25 +24,11 @@ impl Broker {
     ///
     /// # Errors
     /// mosquitto is missing, or does not open its port.
-    pub async fn start(
-        dir: &Path,
-        port: u16,
-        persistence: bool,
-        lifetime: Lifetime,
-    ) -> Result<Self> {
+    pub async fn start(dir: &Path, port: u16, persistence: bool, lifetime: Lifetime) -> Result<Self> {
         std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
-        std::fs::write(
-            dir.join("mosquitto.conf"),
-            configuration(dir, port, persistence),
-        )
-        .context("cannot write mosquitto.conf")?;
+        std::fs::write(dir.join("mosquitto.conf"), configuration(dir, port, persistence)).context("cannot write mosquitto.conf")?;
         let process = launch(dir, lifetime)?;
-        let mut broker = Self {
-            dir: dir.to_owned(),
-            port,
-            lifetime,
-            process,
-        };
+        let mut broker = Self { dir: dir.to_owned(), port, lifetime, process };
         broker.wait_open().await?;
         Ok(broker)
     }
@@ -95,11 +81,7 @@ impl Broker {
                 return Ok(());
             }
             if tokio::time::Instant::now() > deadline {
-                bail!(
-                    "mosquitto does not open port {}:\n{}",
-                    self.port,
-                    self.process.log_tail(20)
-                );
+                bail!("mosquitto does not open port {}:\n{}", self.port, self.process.log_tail(20));
             }
             tokio::time::sleep(Duration::from_millis(30)).await;
         }
@@ -109,11 +91,7 @@ impl Broker {
 fn launch(dir: &Path, lifetime: Lifetime) -> Result<Spawned> {
     // Debian keeps it out of the path of ordinary users.
     let debian = Path::new("/usr/sbin/mosquitto");
-    let mut command = Command::new(if debian.exists() {
-        debian.as_os_str()
-    } else {
-        "mosquitto".as_ref()
-    });
+    let mut command = Command::new(if debian.exists() { debian.as_os_str() } else { "mosquitto".as_ref() });
     command.arg("-c").arg(dir.join("mosquitto.conf"));
     Spawned::start("mosquitto", command, &dir.join("mosquitto.log"), lifetime)
 }

@@ -65,14 +65,7 @@ impl StackOptions {
     #[must_use]
     pub fn bound(dir: &Path, store: Store) -> Self {
         let dir = dir.to_owned();
-        Self {
-            dir,
-            store,
-            broker_persistence: true,
-            aws_endpoint: None,
-            lifetime: Lifetime::Bound,
-            ports: Ports::default(),
-        }
+        Self { dir, store, broker_persistence: true, aws_endpoint: None, lifetime: Lifetime::Bound, ports: Ports::default() }
     }
 }
 
@@ -98,32 +91,19 @@ impl Stack {
     pub async fn start(options: &StackOptions) -> Result<Self> {
         let dir = &options.dir;
         let port = |wanted: Option<u16>| wanted.map_or_else(ports::free_port, ports::port_or_free);
-        let broker = Broker::start(
-            &dir.join("broker"),
-            port(options.ports.broker)?,
-            options.broker_persistence,
-            options.lifetime,
-        )
-        .await?;
+        let broker = Broker::start(&dir.join("broker"), port(options.ports.broker)?, options.broker_persistence, options.lifetime).await?;
         let mut emulators = Vec::new();
         let (endpoint, dynamodb, store_name) = if let Some(url) = &options.aws_endpoint {
             (url.clone(), url.clone(), "the given AWS endpoint")
         } else {
-            let ministack =
-                Emulator::ministack(&dir.join("aws"), port(options.ports.aws)?, options.lifetime)
-                    .await?;
+            let ministack = Emulator::ministack(&dir.join("aws"), port(options.ports.aws)?, options.lifetime).await?;
             let endpoint = ministack.endpoint().to_owned();
             emulators.push(ministack);
             match emulators::dynamodb_local_home().filter(|_| options.store == Store::Dynamodb) {
                 None => (endpoint.clone(), endpoint, "MiniStack"),
                 Some(home) => {
-                    let local = Emulator::dynamodb_local(
-                        &home,
-                        &dir.join("dynamodb"),
-                        port(options.ports.dynamodb)?,
-                        options.lifetime,
-                    )
-                    .await?;
+                    let local =
+                        Emulator::dynamodb_local(&home, &dir.join("dynamodb"), port(options.ports.dynamodb)?, options.lifetime).await?;
                     let dynamodb = local.endpoint().to_owned();
                     emulators.push(local);
                     (endpoint, dynamodb, "Amazon DynamoDB Local")
@@ -132,13 +112,7 @@ impl Stack {
         };
         let aws = Aws::new(&endpoint, &dynamodb).await;
         let queue_url = aws.create_queue(QUEUE).await?;
-        Ok(Self {
-            broker,
-            aws,
-            queue_url,
-            store_name,
-            emulators,
-        })
+        Ok(Self { broker, aws, queue_url, store_name, emulators })
     }
 
     /// Lets all parts live on without their handles.

@@ -20,13 +20,8 @@ fn is_free(port: u16) -> bool {
 /// # Errors
 /// None is free.
 pub fn free_port() -> Result<u16> {
-    let nanos = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.subsec_nanos());
-    let start = u16::try_from(
-        (u64::from(nanos) / 1000 + u64::from(std::process::id()) * 131) % u64::from(COUNT),
-    )
-    .unwrap_or(0);
+    let nanos = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.subsec_nanos());
+    let start = u16::try_from((u64::from(nanos) / 1000 + u64::from(std::process::id()) * 131) % u64::from(COUNT)).unwrap_or(0);
     let _ = NEXT.compare_exchange(0, start.max(1), Ordering::Relaxed, Ordering::Relaxed);
     for _ in 0..COUNT {
         let port = FIRST + NEXT.fetch_add(1, Ordering::Relaxed) % COUNT;
@@ -42,9 +37,5 @@ pub fn free_port() -> Result<u16> {
 /// # Errors
 /// None is free.
 pub fn port_or_free(wanted: u16) -> Result<u16> {
-    if is_free(wanted) {
-        Ok(wanted)
-    } else {
-        free_port()
-    }
+    if is_free(wanted) { Ok(wanted) } else { free_port() }
 }

@@ -40,25 +40,14 @@ impl Spawned {
     /// # Errors
     /// The log cannot be opened, or the program cannot be started.
     pub fn start(name: &str, mut command: Command, log: &Path, lifetime: Lifetime) -> Result<Self> {
-        let out = File::options()
-            .create(true)
-            .append(true)
-            .open(log)
-            .with_context(|| format!("cannot open {}", log.display()))?;
+        let out = File::options().create(true).append(true).open(log).with_context(|| format!("cannot open {}", log.display()))?;
         let err = out.try_clone().context("cannot share the log file")?;
         command.stdin(Stdio::null()).stdout(out).stderr(err);
         if lifetime == Lifetime::Detached {
             command.process_group(0);
         }
-        let child = command
-            .spawn()
-            .with_context(|| format!("cannot start {name}"))?;
-        Ok(Self {
-            name: name.to_owned(),
-            child,
-            log: log.to_owned(),
-            released: false,
-        })
+        let child = command.spawn().with_context(|| format!("cannot start {name}"))?;
+        Ok(Self { name: name.to_owned(), child, log: log.to_owned(), released: false })
     }
 
     /// Lets it live on without its handle.
@@ -89,9 +78,7 @@ impl Spawned {
     /// # Errors
     /// The system cannot tell.
     pub fn exited(&mut self) -> Result<Option<ExitStatus>> {
-        self.child
-            .try_wait()
-            .with_context(|| format!("cannot tell whether {} runs", self.name))
+        self.child.try_wait().with_context(|| format!("cannot tell whether {} runs", self.name))
     }
 
     /// Fails with the end of the log if the process is gone.
@@ -101,12 +88,7 @@ impl Spawned {
     pub fn expect_running(&mut self) -> Result<()> {
         match self.exited()? {
             None => Ok(()),
-            Some(status) => bail!(
-                "{} ended with {status}; the end of {}:\n{}",
-                self.name,
-                self.log.display(),
-                self.log_tail(30)
-            ),
+            Some(status) => bail!("{} ended with {status}; the end of {}:\n{}", self.name, self.log.display(), self.log_tail(30)),
         }
     }
 
@@ -115,19 +97,12 @@ impl Spawned {
     /// # Errors
     /// The system refuses.
     pub async fn kill(&mut self) -> Result<()> {
-        self.child
-            .kill()
-            .await
-            .with_context(|| format!("cannot kill {}", self.name))
+        self.child.kill().await.with_context(|| format!("cannot kill {}", self.name))
     }
 
     /// Sends a signal. A process that is gone already is not an error.
     pub fn signal(&self, signal: Signal) {
-        if let Some(pid) = self
-            .pid()
-            .and_then(|pid| i32::try_from(pid).ok())
-            .and_then(Pid::from_raw)
-        {
+        if let Some(pid) = self.pid().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw) {
             let _ = rustix::process::kill_process(pid, signal);
         }
     }
@@ -139,12 +114,7 @@ impl Spawned {
     pub async fn wait(&mut self, within: Duration) -> Result<ExitStatus> {
         match tokio::time::timeout(within, self.child.wait()).await {
             Ok(status) => status.with_context(|| format!("cannot wait for {}", self.name)),
-            Err(_) => bail!(
-                "{} still runs after {within:?}; the end of {}:\n{}",
-                self.name,
-                self.log.display(),
-                self.log_tail(30)
-            ),
+            Err(_) => bail!("{} still runs after {within:?}; the end of {}:\n{}", self.name, self.log.display(), self.log_tail(30)),
         }
     }
 

@@ -1,0 +1,10 @@
+//! The promises, held against real processes: mosquitto, DynamoDB Local or MiniStack, SQS of MiniStack, and the worker.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod broker;
+mod copies;
+mod crash;
+mod memory;
+mod sqs;
+mod store;
