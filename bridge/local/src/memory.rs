@@ -6,9 +6,8 @@ use causeway_core::identity::{EntryId, LogName, Slot};
 use causeway_core::outcome::{Fault, FaultCode, Outcome};
 use causeway_core::rows::{Head, Row, RowMeta};
 use causeway_core::units::UnixMillis;
-use causeway_ports::{
-    DeadLetterFilter, DeadLetterPage, DeadLetters, LogRecord, Outbox, Page, Put, StoreUsage,
-};
+use causeway_ports::{DeadLetterFilter, DeadLetterPage, DeadLetters, LogRecord, Outbox, Page, Put, StoreUsage};
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -53,19 +52,12 @@ impl Outbox for MemoryOutbox {
     async fn read_tail(&self, log: &LogName) -> Result<Option<RowMeta>, Fault> {
         self.calls.read();
         let state = locked(&self.state);
-        Ok(state
-            .logs
-            .get(log)
-            .and_then(|log| log.rows.last_key_value())
-            .map(|(slot, row)| row.meta(*slot)))
+        Ok(state.logs.get(log).and_then(|log| log.rows.last_key_value()).map(|(slot, row)| row.meta(*slot)))
     }
 
     async fn read_head(&self, log: &LogName) -> Result<Option<Head>, Fault> {
         self.calls.read();
-        Ok(locked(&self.state)
-            .logs
-            .get(log)
-            .and_then(|log| log.head.clone()))
+        Ok(locked(&self.state).logs.get(log).and_then(|log| log.head.clone()))
     }
 
     async fn put(&self, log: &LogName, slot: Slot, row: &Row) -> Outcome<Put> {
@@ -76,20 +68,14 @@ impl Outbox for MemoryOutbox {
         let mut state = locked(&self.state);
         let rows = &mut state.logs.entry(log.clone()).or_default().rows;
         let standing = rows.entry(slot).or_insert_with(|| row.clone());
-        Outcome::Done(if standing.id() == row.id() {
-            Put::Stored
-        } else {
-            Put::Occupied(standing.meta(slot))
-        })
+        Outcome::Done(if standing.id() == row.id() { Put::Stored } else { Put::Occupied(standing.meta(slot)) })
     }
 
     async fn put_head(&self, log: &LogName, head: &Head) -> Outcome<bool> {
         self.calls.wrote();
         let mut state = locked(&self.state);
         let standing = &mut state.logs.entry(log.clone()).or_default().head;
-        let forward = standing.as_ref().is_none_or(|standing| {
-            head.epoch >= standing.epoch && head.drained >= standing.drained
-        });
+        let forward = standing.as_ref().is_none_or(|standing| head.epoch >= standing.epoch && head.drained >= standing.drained);
         if forward {
             *standing = Some(head.clone());
         }
@@ -104,10 +90,7 @@ impl Outbox for MemoryOutbox {
             return Ok(page);
         };
         let mut bytes = 0;
-        for (slot, row) in log
-            .rows
-            .range((Bound::Excluded(after), Bound::Included(up_to)))
-        {
+        for (slot, row) in log.rows.range((Bound::Excluded(after), Bound::Included(up_to))) {
             if bytes >= PAGE_BYTES {
                 page.next_after = page.rows.last().map(|(slot, _)| *slot);
                 break;
@@ -134,10 +117,7 @@ impl Outbox for MemoryOutbox {
     async fn register(&self, record: &LogRecord) -> Outcome<bool> {
         self.calls.wrote();
         let mut state = locked(&self.state);
-        let accepted = state
-            .registry
-            .get(&record.log)
-            .is_none_or(|standing| record.epoch >= standing.epoch);
+        let accepted = state.registry.get(&record.log).is_none_or(|standing| record.epoch >= standing.epoch);
         if accepted {
             state.registry.insert(record.log.clone(), record.clone());
         }
@@ -163,10 +143,7 @@ impl Outbox for MemoryOutbox {
 
 /// Slot 0 cannot be put to: the caller has a fault, and overwriting the head row would lose the log's position.
 pub(crate) fn head_slot() -> Fault {
-    Fault::new(
-        FaultCode::InvalidConfig,
-        "slot 0 belongs to the head row; rows are put at slot 1 and above",
-    )
+    Fault::new(FaultCode::InvalidConfig, "slot 0 belongs to the head row; rows are put at slot 1 and above")
 }
 
 /// Dead letters in memory.
@@ -192,48 +169,29 @@ impl MemoryDeadLetters {
 #[async_trait]
 impl DeadLetters for MemoryDeadLetters {
     async fn park(&self, letter: &DeadLetter) -> Outcome<()> {
-        let mut state = locked(&self.state);
-        if !state.failed_at.contains_key(&letter.id) {
-            state.failed_at.insert(letter.id, letter.failed_at);
-            state
-                .by_age
-                .insert((letter.failed_at, letter.id), letter.clone());
+        let Letters { by_age, failed_at } = &mut *locked(&self.state);
+        if let Entry::Vacant(vacant) = failed_at.entry(letter.id) {
+            vacant.insert(letter.failed_at);
+            by_age.insert((letter.failed_at, letter.id), letter.clone());
         }
         Outcome::Done(())
     }
 
     async fn get(&self, id: EntryId) -> Result<Option<DeadLetter>, Fault> {
         let state = locked(&self.state);
-        Ok(state
-            .failed_at
-            .get(&id)
-            .and_then(|failed_at| state.by_age.get(&(*failed_at, id)))
-            .cloned())
+        Ok(state.failed_at.get(&id).and_then(|failed_at| state.by_age.get(&(*failed_at, id))).cloned())
     }
 
-    async fn list(
-        &self,
-        filter: &DeadLetterFilter,
-        limit: usize,
-        continuation: Option<&str>,
-    ) -> Result<DeadLetterPage, Fault> {
+    async fn list(&self, filter: &DeadLetterFilter, limit: usize, continuation: Option<&str>) -> Result<DeadLetterPage, Fault> {
         let after = match continuation.map(Cursor::parse).transpose()? {
             Some(cursor) => Bound::Excluded((cursor.failed_at, cursor.id)),
             None => Bound::Unbounded,
         };
         let state = locked(&self.state);
         let mut page = DeadLetterPage::default();
-        for letter in state
-            .by_age
-            .range((after, Bound::Unbounded))
-            .map(|(_, letter)| letter)
-            .filter(|letter| filter.matches(letter))
-        {
+        for letter in state.by_age.range((after, Bound::Unbounded)).map(|(_, letter)| letter).filter(|letter| filter.matches(letter)) {
             if page.letters.len() >= limit {
-                page.continuation = page
-                    .letters
-                    .last()
-                    .map(|last| Cursor::after(last).to_string());
+                page.continuation = page.letters.last().map(|last| Cursor::after(last).to_string());
                 break;
             }
             page.letters.push(letter.clone());

@@ -32,10 +32,7 @@ pub(crate) struct Cursor {
 impl Cursor {
     /// Continues after `letter`.
     pub(crate) fn after(letter: &DeadLetter) -> Self {
-        Self {
-            failed_at: letter.failed_at,
-            id: letter.id,
-        }
+        Self { failed_at: letter.failed_at, id: letter.id }
     }
 
     /// Reads a continuation back.
@@ -44,18 +41,8 @@ impl Cursor {
     /// Where it was not given by a list of this kind of store.
     pub(crate) fn parse(text: &str) -> Result<Self, Fault> {
         text.split_once('#')
-            .and_then(|(failed_at, id)| {
-                Some(Self {
-                    failed_at: UnixMillis(failed_at.parse().ok()?),
-                    id: id.parse().ok()?,
-                })
-            })
-            .ok_or_else(|| {
-                Fault::new(
-                    FaultCode::InvalidConfig,
-                    "this continuation was not given by this store; list from the start again",
-                )
-            })
+            .and_then(|(failed_at, id)| Some(Self { failed_at: UnixMillis(failed_at.parse().ok()?), id: id.parse().ok()? }))
+            .ok_or_else(|| Fault::new(FaultCode::InvalidConfig, "this continuation was not given by this store; list from the start again"))
     }
 }
 

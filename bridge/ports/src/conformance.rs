@@ -9,12 +9,7 @@
 //!
 //! The function makes an **empty, created** store for every case and answers it with whatever must live as long (a folder, a child process;
 //! `()` where there is nothing). The calling crate needs `tokio` with `macros` and `rt-multi-thread`. Cases never look at a clock.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a suite of tests reports by panicking"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a suite of tests reports by panicking")]
 
 pub mod dead_letters;
 pub mod outbox;
@@ -36,9 +31,7 @@ fn done<T: Debug>(outcome: Outcome<T>, what: &str) -> T {
 fn incompressible(length: usize, seed: u64) -> Vec<u8> {
     let mut state = seed;
     let mut next = || {
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 56) as u8
     };
     (0..length).map(|_| next()).collect()

@@ -24,29 +24,17 @@ pub(super) fn open_to_write(path: &Path) -> Result<Connection, LocalStoreError> 
     let mut connection = open(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     // SQLite falls back to reading without a word where the file's mode forbids writing.
     if connection.is_readonly("main").map_err(failed)? {
-        return Err(LocalStoreError::NotWritable {
-            path: path.to_owned(),
-            reason: "the file is read-only".to_owned(),
-        });
+        return Err(LocalStoreError::NotWritable { path: path.to_owned(), reason: "the file is read-only".to_owned() });
     }
     // Looked at before anything is changed: it may be somebody else's.
     let found = schema::inspect(&connection, path)?;
-    let mode: String = connection
-        .pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))
-        .map_err(failed)?;
+    let mode: String = connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0)).map_err(failed)?;
     if mode != "wal" {
-        return Err(LocalStoreError::NoWal {
-            path: path.to_owned(),
-            found: mode,
-        });
+        return Err(LocalStoreError::NoWal { path: path.to_owned(), found: mode });
     }
-    connection
-        .pragma_update(None, "synchronous", "FULL")
-        .map_err(failed)?;
+    connection.pragma_update(None, "synchronous", "FULL").map_err(failed)?;
     // The answer of this pragma is the limit itself; of no interest.
-    connection
-        .pragma_update_and_check(None, "journal_size_limit", WAL_BYTES as i64, |_| Ok(()))
-        .map_err(failed)?;
+    connection.pragma_update_and_check(None, "journal_size_limit", WAL_BYTES as i64, |_| Ok(())).map_err(failed)?;
     if found == Found::Empty {
         schema::create(&mut connection).map_err(failed)?;
     }
@@ -61,16 +49,13 @@ pub(super) fn open_to_read(path: &Path) -> Result<Connection, LocalStoreError> {
     let connection = open(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     match schema::inspect(&connection, path)? {
         Found::Current => Ok(connection),
-        Found::Empty => Err(LocalStoreError::Missing {
-            path: path.to_owned(),
-        }),
+        Found::Empty => Err(LocalStoreError::Missing { path: path.to_owned() }),
     }
 }
 
 fn open(path: &Path, access: OpenFlags) -> Result<Connection, LocalStoreError> {
     let failed = |error| LocalStoreError::of(path.to_owned(), error);
-    let connection = Connection::open_with_flags(path, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)
-        .map_err(failed)?;
+    let connection = Connection::open_with_flags(path, access | OpenFlags::SQLITE_OPEN_NO_MUTEX).map_err(failed)?;
     connection.busy_timeout(BUSY_TIMEOUT).map_err(failed)?;
     connection.set_prepared_statement_cache_capacity(CACHED_STATEMENTS);
     Ok(connection)

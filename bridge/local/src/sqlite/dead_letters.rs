@@ -34,56 +34,31 @@ SELECT id, route, binding, session, source, address, category, error_code, reaso
 
 const DELETE: &str = "DELETE FROM dlq WHERE id = ?";
 
-const CATEGORIES: [FaultClass; 5] = [
-    FaultClass::Transient,
-    FaultClass::Permanent,
-    FaultClass::Rejected,
-    FaultClass::Expired,
-    FaultClass::Poison,
-];
+const CATEGORIES: [FaultClass; 5] =
+    [FaultClass::Transient, FaultClass::Permanent, FaultClass::Rejected, FaultClass::Expired, FaultClass::Poison];
 
 #[async_trait]
 impl DeadLetters for SqliteDeadLetters {
     async fn park(&self, letter: &DeadLetter) -> Outcome<()> {
         let letter = letter.clone();
-        self.store
-            .shared
-            .thread
-            .write(move |connection| park(connection, letter))
-            .await
+        self.store.shared.thread.write(move |connection| park(connection, letter)).await
     }
 
     async fn get(&self, id: EntryId) -> Result<Option<DeadLetter>, Fault> {
         let call = move |connection: &mut Connection| {
-            connection
-                .prepare_cached(&format!("{SELECT} WHERE id = ?"))?
-                .query_row([Id(id)], letter)
-                .optional()
+            connection.prepare_cached(&format!("{SELECT} WHERE id = ?"))?.query_row([Id(id)], letter).optional()
         };
         self.store.shared.thread.read(call).await
     }
 
-    async fn list(
-        &self,
-        filter: &DeadLetterFilter,
-        limit: usize,
-        continuation: Option<&str>,
-    ) -> Result<DeadLetterPage, Fault> {
+    async fn list(&self, filter: &DeadLetterFilter, limit: usize, continuation: Option<&str>) -> Result<DeadLetterPage, Fault> {
         let cursor = continuation.map(Cursor::parse).transpose()?;
         let filter = filter.clone();
-        self.store
-            .shared
-            .thread
-            .read(move |connection| list(connection, filter, limit, cursor))
-            .await
+        self.store.shared.thread.read(move |connection| list(connection, filter, limit, cursor)).await
     }
 
     async fn delete(&self, id: EntryId) -> Outcome<bool> {
-        self.store
-            .shared
-            .thread
-            .write(move |connection| Ok(connection.prepare_cached(DELETE)?.execute([Id(id)])? > 0))
-            .await
+        self.store.shared.thread.write(move |connection| Ok(connection.prepare_cached(DELETE)?.execute([Id(id)])? > 0)).await
     }
 
     async fn probe(&self) -> Result<(), Fault> {
@@ -97,17 +72,10 @@ impl DeadLetters for SqliteDeadLetters {
 }
 
 fn park(connection: &Connection, letter: DeadLetter) -> rusqlite::Result<()> {
-    let Message {
-        topic,
-        payload,
-        qos,
-        retain,
-        mut properties,
-    } = letter.message;
+    let Message { topic, payload, qos, retain, mut properties } = letter.message;
     // Bytes, and kept as such; everything else of the properties is readable.
     let correlation_data = properties.correlation_data.take();
-    let headers = serde_json::to_string(&properties)
-        .map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
+    let headers = serde_json::to_string(&properties).map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
     connection.prepare_cached(PARK)?.execute(named_params! {
         ":id": Id(letter.id), ":route": letter.route, ":binding": letter.binding, ":session": letter.session, ":source": letter.source,
         ":address": letter.address, ":category": letter.category.as_str(), ":error_code": letter.error_code, ":reason": letter.reason,
@@ -121,12 +89,7 @@ fn park(connection: &Connection, letter: DeadLetter) -> rusqlite::Result<()> {
 
 /// Every form of the filter has an index that gives its letters in their order, so a page costs what it holds, not what the store holds; only an
 /// error code or a state alone is looked for along the index by age.
-fn list(
-    connection: &Connection,
-    filter: DeadLetterFilter,
-    limit: usize,
-    cursor: Option<Cursor>,
-) -> rusqlite::Result<DeadLetterPage> {
+fn list(connection: &Connection, filter: DeadLetterFilter, limit: usize, cursor: Option<Cursor>) -> rusqlite::Result<DeadLetterPage> {
     let mut conditions: Vec<&str> = Vec::new();
     let mut values: Vec<Value> = Vec::new();
     let mut condition = |sql, value: Option<Value>| {
@@ -138,43 +101,21 @@ fn list(
     condition("route = ?", filter.route.map(Value::Text));
     condition("category = ?", filter.category.map(Value::Text));
     condition("error_code = ?", filter.error_code.map(Value::Text));
-    condition(
-        "state = ?",
-        filter
-            .state
-            .map(|state| Value::Text(state.as_str().to_owned())),
-    );
-    condition(
-        "failed_at >= ?",
-        filter.since.map(|since| Number(since.0).into()),
-    );
-    condition(
-        "failed_at < ?",
-        filter.before.map(|before| Number(before.0).into()),
-    );
+    condition("state = ?", filter.state.map(|state| Value::Text(state.as_str().to_owned())));
+    condition("failed_at >= ?", filter.since.map(|since| Number(since.0).into()));
+    condition("failed_at < ?", filter.before.map(|before| Number(before.0).into()));
     if let Some(cursor) = cursor {
         conditions.push("(failed_at, id) > (?, ?)");
-        values.extend([
-            Number(cursor.failed_at.0).into(),
-            Value::Text(cursor.id.to_string()),
-        ]);
+        values.extend([Number(cursor.failed_at.0).into(), Value::Text(cursor.id.to_string())]);
     }
-    let conditions = if conditions.is_empty() {
-        String::new()
-    } else {
-        format!(" WHERE {}", conditions.join(" AND "))
-    };
-    let mut statement =
-        connection.prepare_cached(&format!("{SELECT}{conditions} ORDER BY failed_at, id"))?;
+    let conditions = if conditions.is_empty() { String::new() } else { format!(" WHERE {}", conditions.join(" AND ")) };
+    let mut statement = connection.prepare_cached(&format!("{SELECT}{conditions} ORDER BY failed_at, id"))?;
     let mut found = statement.query(params_from_iter(values))?;
     let mut page = DeadLetterPage::default();
     let mut bytes = 0;
     while let Some(next) = found.next()? {
         if page.letters.len() >= limit || bytes >= PAGE_BYTES {
-            page.continuation = page
-                .letters
-                .last()
-                .map(|last| Cursor::after(last).to_string());
+            page.continuation = page.letters.last().map(|last| Cursor::after(last).to_string());
             break;
         }
         let letter = letter(next)?;
@@ -187,8 +128,7 @@ fn list(
 fn letter(row: &rusqlite::Row<'_>) -> rusqlite::Result<DeadLetter> {
     let category = row.get_ref(6)?.as_str()?;
     let state = row.get_ref(12)?.as_str()?;
-    let (Id(id), Number(failed_at), Number(received_at)) =
-        (row.get(0)?, row.get(13)?, row.get(14)?);
+    let (Id(id), Number(failed_at), Number(received_at)) = (row.get(0)?, row.get(13)?, row.get(14)?);
     Ok(DeadLetter {
         id,
         route: row.get(1)?,
@@ -196,10 +136,7 @@ fn letter(row: &rusqlite::Row<'_>) -> rusqlite::Result<DeadLetter> {
         session: row.get(3)?,
         source: row.get(4)?,
         address: row.get(5)?,
-        category: CATEGORIES
-            .into_iter()
-            .find(|class| class.as_str() == category)
-            .ok_or_else(|| unknown(6, category))?,
+        category: CATEGORIES.into_iter().find(|class| class.as_str() == category).ok_or_else(|| unknown(6, category))?,
         error_code: row.get(7)?,
         reason: row.get(8)?,
         last_error: row.get(9)?,
@@ -214,20 +151,14 @@ fn letter(row: &rusqlite::Row<'_>) -> rusqlite::Result<DeadLetter> {
 
 fn message(row: &rusqlite::Row<'_>) -> rusqlite::Result<Message> {
     let headers = row.get_ref(18)?.as_str()?;
-    let headers: Properties = serde_json::from_str(headers)
-        .map_err(|error| rusqlite::Error::FromSqlConversionFailure(18, Type::Text, error.into()))?;
+    let headers: Properties =
+        serde_json::from_str(headers).map_err(|error| rusqlite::Error::FromSqlConversionFailure(18, Type::Text, error.into()))?;
     Ok(Message {
         topic: row.get(15)?,
         qos: row.get(16)?,
         retain: row.get(17)?,
         payload: Bytes::copy_from_slice(row.get_ref(20)?.as_blob()?),
-        properties: Properties {
-            correlation_data: row
-                .get_ref(19)?
-                .as_blob_or_null()?
-                .map(Bytes::copy_from_slice),
-            ..headers
-        },
+        properties: Properties { correlation_data: row.get_ref(19)?.as_blob_or_null()?.map(Bytes::copy_from_slice), ..headers },
     })
 }
 
@@ -242,28 +173,16 @@ mod tests {
     fn every_list_walks_an_index() {
         let mut connection = Connection::open_in_memory().unwrap();
         schema::create(&mut connection).unwrap();
-        for conditions in [
-            "1",
-            "route = 'r'",
-            "category = 'c'",
-            "route = 'r' AND category = 'c'",
-            "failed_at >= 5 AND failed_at < 9",
-            "state = 'dead'",
-        ] {
+        for conditions in
+            ["1", "route = 'r'", "category = 'c'", "route = 'r' AND category = 'c'", "failed_at >= 5 AND failed_at < 9", "state = 'dead'"]
+        {
             let sql = format!(
                 "EXPLAIN QUERY PLAN SELECT payload FROM dlq WHERE {conditions} AND (failed_at, id) > (1, 'x') ORDER BY failed_at, id"
             );
             let mut statement = connection.prepare(&sql).unwrap();
-            let plan: Vec<String> = statement
-                .query_map([], |row| row.get(3))
-                .unwrap()
-                .map(Result::unwrap)
-                .collect();
+            let plan: Vec<String> = statement.query_map([], |row| row.get(3)).unwrap().map(Result::unwrap).collect();
             let plan = plan.join("; ");
-            assert!(
-                plan.contains("USING INDEX dlq_by_") && !plan.contains("TEMP B-TREE"),
-                "{conditions}: {plan}"
-            );
+            assert!(plan.contains("USING INDEX dlq_by_") && !plan.contains("TEMP B-TREE"), "{conditions}: {plan}");
         }
     }
 }

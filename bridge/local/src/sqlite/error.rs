@@ -151,21 +151,14 @@ impl LocalStoreError {
     pub(super) fn of(path: PathBuf, source: rusqlite::Error) -> Self {
         match source.sqlite_error_code() {
             Some(ErrorCode::NotADatabase) => Self::NotADatabase { path },
-            Some(ErrorCode::DatabaseCorrupt) => Self::Damaged {
-                path,
-                reason: source.to_string(),
-            },
+            Some(ErrorCode::DatabaseCorrupt) => Self::Damaged { path, reason: source.to_string() },
             Some(ErrorCode::DiskFull) => Self::Full { path },
             Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => {
-                Self::NotWritable {
-                    path,
-                    reason: source.to_string(),
-                }
+                Self::NotWritable { path, reason: source.to_string() }
             }
-            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Self::Locked {
-                path,
-                holder: "another program that has it open in SQLite".to_owned(),
-            },
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+                Self::Locked { path, holder: "another program that has it open in SQLite".to_owned() }
+            }
             _ => Self::Database { path, source },
         }
     }
@@ -173,12 +166,7 @@ impl LocalStoreError {
     /// What an error of the system about `path` means.
     pub(super) fn of_io(path: PathBuf, source: io::Error) -> Self {
         match source.kind() {
-            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-                Self::NotWritable {
-                    path,
-                    reason: source.to_string(),
-                }
-            }
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Self::NotWritable { path, reason: source.to_string() },
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::Full { path },
             _ => Self::Io { path, source },
         }
@@ -189,30 +177,18 @@ impl LocalStoreError {
 pub(super) fn fault(error: &rusqlite::Error) -> Fault {
     let (code, advice) = match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => (FaultCode::StorageFull, "free some space"),
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => (
-            FaultCode::Unavailable,
-            "another program holds a lock on the file; end its transaction",
-        ),
-        Some(ErrorCode::ReadOnly) => (
-            FaultCode::NotAuthorized,
-            "the store was opened to be read only, or its file lost the write permission",
-        ),
-        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => (
-            FaultCode::InvalidConfig,
-            "the file is damaged; stop the worker, keep a copy and restore a backup",
-        ),
-        Some(ErrorCode::SystemIoFailure) => (
-            FaultCode::Unavailable,
-            "look at the system's log for errors of the disk",
-        ),
-        Some(_) => (
-            FaultCode::Unavailable,
-            "see the SQLite documentation for this error",
-        ),
-        None => (
-            FaultCode::InvalidConfig,
-            "a row that this release cannot read; a newer release or another program wrote it",
-        ),
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+            (FaultCode::Unavailable, "another program holds a lock on the file; end its transaction")
+        }
+        Some(ErrorCode::ReadOnly) => {
+            (FaultCode::NotAuthorized, "the store was opened to be read only, or its file lost the write permission")
+        }
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
+            (FaultCode::InvalidConfig, "the file is damaged; stop the worker, keep a copy and restore a backup")
+        }
+        Some(ErrorCode::SystemIoFailure) => (FaultCode::Unavailable, "look at the system's log for errors of the disk"),
+        Some(_) => (FaultCode::Unavailable, "see the SQLite documentation for this error"),
+        None => (FaultCode::InvalidConfig, "a row that this release cannot read; a newer release or another program wrote it"),
     };
     Fault::new(code, format!("{error}; {advice}"))
 }
@@ -224,11 +200,6 @@ pub(super) fn fault(error: &rusqlite::Error) -> Fault {
 pub(super) fn left_nothing(error: &rusqlite::Error) -> bool {
     !matches!(
         error.sqlite_error_code(),
-        Some(
-            ErrorCode::SystemIoFailure
-                | ErrorCode::OutOfMemory
-                | ErrorCode::InternalMalfunction
-                | ErrorCode::Unknown
-        )
+        Some(ErrorCode::SystemIoFailure | ErrorCode::OutOfMemory | ErrorCode::InternalMalfunction | ErrorCode::Unknown)
     )
 }

@@ -8,9 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// The folder that holds `path`.
 pub(super) fn folder(path: &Path) -> &Path {
-    path.parent()
-        .filter(|parent| !parent.as_os_str().is_empty())
-        .unwrap_or_else(|| Path::new("."))
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."))
 }
 
 /// The canonical path of the file at `path`, which exists.
@@ -19,20 +17,12 @@ pub(super) fn folder(path: &Path) -> &Path {
 /// Where it does not exist, or is no file.
 pub(super) fn existing(path: &Path) -> Result<PathBuf, LocalStoreError> {
     match path.metadata() {
-        Ok(found) if found.is_file() => path
-            .canonicalize()
-            .map_err(|error| LocalStoreError::of_io(path.to_owned(), error)),
-        Ok(_) => Err(LocalStoreError::NotAFile {
-            path: path.to_owned(),
-        }),
+        Ok(found) if found.is_file() => path.canonicalize().map_err(|error| LocalStoreError::of_io(path.to_owned(), error)),
+        Ok(_) => Err(LocalStoreError::NotAFile { path: path.to_owned() }),
         Err(error) if error.kind() == ErrorKind::NotFound && folder(path).is_dir() => {
-            Err(LocalStoreError::Missing {
-                path: path.to_owned(),
-            })
+            Err(LocalStoreError::Missing { path: path.to_owned() })
         }
-        Err(error) if error.kind() == ErrorKind::NotFound => Err(LocalStoreError::MissingFolder {
-            folder: folder(path).to_owned(),
-        }),
+        Err(error) if error.kind() == ErrorKind::NotFound => Err(LocalStoreError::MissingFolder { folder: folder(path).to_owned() }),
         Err(error) => Err(LocalStoreError::of_io(path.to_owned(), error)),
     }
 }
@@ -45,11 +35,7 @@ pub(super) fn existing(path: &Path) -> Result<PathBuf, LocalStoreError> {
 pub(super) fn existing_or_new(path: &Path) -> Result<PathBuf, LocalStoreError> {
     match existing(path) {
         Err(LocalStoreError::Missing { .. }) => {
-            let made = OpenOptions::new()
-                .write(true)
-                .create_new(true)
-                .mode(0o600)
-                .open(path);
+            let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
             match made {
                 Ok(_) => existing(path),
                 // Somebody else made it meanwhile.
@@ -71,8 +57,7 @@ pub(super) fn make_folder(path: &Path) -> Result<bool, LocalStoreError> {
         return Ok(false);
     }
     let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
-    made.map(|()| true)
-        .map_err(|error| LocalStoreError::of_io(folder.to_owned(), error))
+    made.map(|()| true).map_err(|error| LocalStoreError::of_io(folder.to_owned(), error))
 }
 
 /// Which file it is, whatever its name.

@@ -46,10 +46,7 @@ impl WriterLock {
                 Err(TryLockError::WouldBlock) => std::thread::sleep(OWN_CLOSE_PAUSE),
             }
         }
-        Err(LocalStoreError::Locked {
-            path: database.to_owned(),
-            holder: holder(&mut file),
-        })
+        Err(LocalStoreError::Locked { path: database.to_owned(), holder: holder(&mut file) })
     }
 }
 
@@ -62,18 +59,11 @@ fn path_beside(database: &Path) -> PathBuf {
 /// What a second process tells its user about this one.
 fn introduction() -> String {
     let program = std::env::current_exe().ok();
-    let name = program
-        .as_deref()
-        .and_then(Path::file_name)
-        .map_or_else(|| "causeway".into(), |name| name.to_string_lossy());
+    let name = program.as_deref().and_then(Path::file_name).map_or_else(|| "causeway".into(), |name| name.to_string_lossy());
     // Containers that share a folder may well have the same process number.
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host = host.trim();
-    let host = if host.is_empty() {
-        String::new()
-    } else {
-        format!(" on host {host}")
-    };
+    let host = if host.is_empty() { String::new() } else { format!(" on host {host}") };
     format!("process {} ({name}){host}", std::process::id())
 }
 
@@ -85,17 +75,7 @@ fn introduce(file: &mut File) -> std::io::Result<()> {
 
 fn holder(file: &mut File) -> String {
     let mut text = String::new();
-    let read = file
-        .rewind()
-        .and_then(|()| file.take(HOLDER_BYTES).read_to_string(&mut text));
-    let text: String = text
-        .trim()
-        .chars()
-        .filter(|character| !character.is_control())
-        .collect();
-    if read.is_err() || text.is_empty() {
-        "another process".to_owned()
-    } else {
-        text
-    }
+    let read = file.rewind().and_then(|()| file.take(HOLDER_BYTES).read_to_string(&mut text));
+    let text: String = text.trim().chars().filter(|character| !character.is_control()).collect();
+    if read.is_err() || text.is_empty() { "another process".to_owned() } else { text }
 }

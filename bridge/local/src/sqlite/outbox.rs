@@ -24,8 +24,7 @@ const HEAD: &str = "head";
 const ANCHOR: &str = "anchor";
 const SEGMENT: &str = "segment";
 
-const TAIL: &str =
-    "SELECT sk, epoch, id, drained FROM outbox WHERE pk = ? AND sk > 0 ORDER BY sk DESC LIMIT 1";
+const TAIL: &str = "SELECT sk, epoch, id, drained FROM outbox WHERE pk = ? AND sk > 0 ORDER BY sk DESC LIMIT 1";
 
 const META: &str = "SELECT sk, epoch, id, drained FROM outbox WHERE pk = ? AND sk = ?";
 
@@ -68,30 +67,14 @@ impl Outbox for SqliteOutbox {
         let shared = &self.store.shared;
         shared.calls.read();
         let log = log.clone();
-        shared
-            .thread
-            .read(move |connection| {
-                connection
-                    .prepare_cached(TAIL)?
-                    .query_row([log.as_str()], meta)
-                    .optional()
-            })
-            .await
+        shared.thread.read(move |connection| connection.prepare_cached(TAIL)?.query_row([log.as_str()], meta).optional()).await
     }
 
     async fn read_head(&self, log: &LogName) -> Result<Option<Head>, Fault> {
         let shared = &self.store.shared;
         shared.calls.read();
         let log = log.clone();
-        shared
-            .thread
-            .read(move |connection| {
-                connection
-                    .prepare_cached(READ_HEAD)?
-                    .query_row([log.as_str()], head)
-                    .optional()
-            })
-            .await
+        shared.thread.read(move |connection| connection.prepare_cached(READ_HEAD)?.query_row([log.as_str()], head).optional()).await
     }
 
     async fn put(&self, log: &LogName, slot: Slot, row: &Row) -> Outcome<Put> {
@@ -101,10 +84,7 @@ impl Outbox for SqliteOutbox {
             return Outcome::NotDone(head_slot());
         }
         let (log, row) = (log.clone(), row.clone());
-        shared
-            .thread
-            .write(move |connection| put(connection, &log, slot, &row))
-            .await
+        shared.thread.write(move |connection| put(connection, &log, slot, &row)).await
     }
 
     async fn put_head(&self, log: &LogName, head: &Head) -> Outcome<bool> {
@@ -112,19 +92,9 @@ impl Outbox for SqliteOutbox {
         shared.calls.wrote();
         let (log, head) = (log.clone(), head.clone());
         let call = move |connection: &mut Connection| {
-            let progress = Progress {
-                settled_ahead: head.settled_ahead,
-                attempts: head.attempts,
-            };
-            let progress = serde_json::to_string(&progress)
-                .map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
-            let values = params![
-                log.as_str(),
-                HEAD,
-                Number(head.epoch.0),
-                Number(head.drained.0),
-                progress
-            ];
+            let progress = Progress { settled_ahead: head.settled_ahead, attempts: head.attempts };
+            let progress = serde_json::to_string(&progress).map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
+            let values = params![log.as_str(), HEAD, Number(head.epoch.0), Number(head.drained.0), progress];
             Ok(connection.prepare_cached(PUT_HEAD)?.execute(values)? > 0)
         };
         shared.thread.write(call).await
@@ -134,10 +104,7 @@ impl Outbox for SqliteOutbox {
         let shared = &self.store.shared;
         shared.calls.read();
         let log = log.clone();
-        shared
-            .thread
-            .read(move |connection| page(connection, &log, after, up_to))
-            .await
+        shared.thread.read(move |connection| page(connection, &log, after, up_to)).await
     }
 
     async fn delete(&self, log: &LogName, slots: &[Slot]) -> Outcome<()> {
@@ -165,24 +132,14 @@ impl Outbox for SqliteOutbox {
         shared.calls.wrote();
         let record = record.clone();
         let call = move |connection: &mut Connection| {
-            let values = params![
-                record.log.as_str(),
-                Number(record.epoch.0),
-                record.lanes,
-                state_name(record.state)
-            ];
+            let values = params![record.log.as_str(), Number(record.epoch.0), record.lanes, state_name(record.state)];
             Ok(connection.prepare_cached(REGISTER)?.execute(values)? > 0)
         };
         shared.thread.write(call).await
     }
 
     async fn list_logs(&self) -> Result<Vec<LogRecord>, Fault> {
-        let list = |connection: &mut Connection| {
-            connection
-                .prepare_cached(LIST)?
-                .query_map([], record)?
-                .collect()
-        };
+        let list = |connection: &mut Connection| connection.prepare_cached(LIST)?.query_map([], record)?.collect();
         self.store.shared.thread.read(list).await
     }
 
@@ -203,13 +160,7 @@ impl Outbox for SqliteOutbox {
 /// One transaction: the statement itself. No other writer can come between it and the look at what stands there.
 fn put(connection: &Connection, log: &LogName, slot: Slot, row: &Row) -> rusqlite::Result<Put> {
     let mut statement = connection.prepare_cached(PUT)?;
-    let (pk, sk, epoch, drained, id) = (
-        log.as_str(),
-        Number(slot.0),
-        Number(row.epoch().0),
-        Number(row.drained().0),
-        Id(row.id()),
-    );
+    let (pk, sk, epoch, drained, id) = (log.as_str(), Number(slot.0), Number(row.epoch().0), Number(row.drained().0), Id(row.id()));
     let inserted = match row {
         Row::Anchor(anchor) => statement.execute(named_params! {
             ":pk": pk, ":sk": sk, ":kind": ANCHOR, ":epoch": epoch, ":drained": drained, ":id": id,
@@ -226,23 +177,12 @@ fn put(connection: &Connection, log: &LogName, slot: Slot, row: &Row) -> rusqlit
     if inserted > 0 {
         return Ok(Put::Stored);
     }
-    let standing = connection
-        .prepare_cached(META)?
-        .query_row(params![pk, sk], meta)?;
-    Ok(if standing.id == row.id() {
-        Put::Stored
-    } else {
-        Put::Occupied(standing)
-    })
+    let standing = connection.prepare_cached(META)?.query_row(params![pk, sk], meta)?;
+    Ok(if standing.id == row.id() { Put::Stored } else { Put::Occupied(standing) })
 }
 
 /// Steps through the rows and stops at the end of the page: what lies beyond is never read, however long the log.
-fn page(
-    connection: &Connection,
-    log: &LogName,
-    after: Slot,
-    up_to: Slot,
-) -> rusqlite::Result<Page> {
+fn page(connection: &Connection, log: &LogName, after: Slot, up_to: Slot) -> rusqlite::Result<Page> {
     let mut page = Page::default();
     let mut statement = connection.prepare_cached(PAGE)?;
     let mut found = statement.query(params![log.as_str(), Number(after.0), Number(up_to.0)])?;
@@ -260,43 +200,24 @@ fn page(
 }
 
 fn meta(row: &rusqlite::Row<'_>) -> rusqlite::Result<RowMeta> {
-    let (Number(slot), Number(epoch), Id(id), Number(drained)) =
-        (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?);
-    Ok(RowMeta {
-        slot: Slot(slot),
-        epoch: Epoch(epoch),
-        id,
-        drained: Slot(drained),
-    })
+    let (Number(slot), Number(epoch), Id(id), Number(drained)) = (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?);
+    Ok(RowMeta { slot: Slot(slot), epoch: Epoch(epoch), id, drained: Slot(drained) })
 }
 
 fn head(row: &rusqlite::Row<'_>) -> rusqlite::Result<Head> {
     let (Number(epoch), Number(drained)) = (row.get(0)?, row.get(1)?);
     let progress = row.get_ref(2)?.as_str()?;
-    let progress: Progress = serde_json::from_str(progress).map_err(|error| {
-        rusqlite::Error::FromSqlConversionFailure(2, rusqlite::types::Type::Text, error.into())
-    })?;
-    Ok(Head {
-        epoch: Epoch(epoch),
-        drained: Slot(drained),
-        settled_ahead: progress.settled_ahead,
-        attempts: progress.attempts,
-    })
+    let progress: Progress = serde_json::from_str(progress)
+        .map_err(|error| rusqlite::Error::FromSqlConversionFailure(2, rusqlite::types::Type::Text, error.into()))?;
+    Ok(Head { epoch: Epoch(epoch), drained: Slot(drained), settled_ahead: progress.settled_ahead, attempts: progress.attempts })
 }
 
 fn slot_and_row(row: &rusqlite::Row<'_>) -> rusqlite::Result<(Slot, Row)> {
-    let (Number(slot), Number(epoch), Number(drained), Id(id)) =
-        (row.get(0)?, row.get(2)?, row.get(3)?, row.get(4)?);
+    let (Number(slot), Number(epoch), Number(drained), Id(id)) = (row.get(0)?, row.get(2)?, row.get(3)?, row.get(4)?);
     let (epoch, drained) = (Epoch(epoch), Slot(drained));
     let millis = |column: usize| row.get(column).map(|Number(millis)| UnixMillis(millis));
     let read = match row.get_ref(1)?.as_str()? {
-        ANCHOR => Row::Anchor(Anchor {
-            epoch,
-            anchor_id: id,
-            owner: row.get(5)?,
-            opened_at: millis(6)?,
-            drained,
-        }),
+        ANCHOR => Row::Anchor(Anchor { epoch, anchor_id: id, owner: row.get(5)?, opened_at: millis(6)?, drained }),
         SEGMENT => Row::Segment(Segment {
             epoch,
             segment_id: id,
@@ -304,9 +225,7 @@ fn slot_and_row(row: &rusqlite::Row<'_>) -> rusqlite::Result<(Slot, Row)> {
             codec: row.get(8)?,
             body: Bytes::copy_from_slice(row.get_ref(11)?.as_blob()?),
             created_at: millis(9)?,
-            earliest_expiry: row
-                .get::<_, Option<Number>>(10)?
-                .map(|Number(millis)| UnixMillis(millis)),
+            earliest_expiry: row.get::<_, Option<Number>>(10)?.map(|Number(millis)| UnixMillis(millis)),
             drained,
         }),
         other => return Err(unknown(1, other)),
@@ -330,10 +249,5 @@ fn record(row: &rusqlite::Row<'_>) -> rusqlite::Result<LogRecord> {
         "retired" => LogState::Retired,
         other => return Err(unknown(3, other)),
     };
-    Ok(LogRecord {
-        log,
-        epoch: Epoch(epoch),
-        lanes: row.get(2)?,
-        state,
-    })
+    Ok(LogRecord { log, epoch: Epoch(epoch), lanes: row.get(2)?, state })
 }

@@ -82,39 +82,22 @@ pub(super) enum Found {
 /// Where it is no database, another program's, or a newer release's.
 pub(super) fn inspect(connection: &Connection, path: &Path) -> Result<Found, LocalStoreError> {
     let number = |sql: &str| -> Result<i64, LocalStoreError> {
-        connection
-            .query_row(sql, [], |row| row.get(0))
-            .map_err(|error| LocalStoreError::of(path.to_owned(), error))
+        connection.query_row(sql, [], |row| row.get(0)).map_err(|error| LocalStoreError::of(path.to_owned(), error))
     };
-    let (application, version) = (
-        number("PRAGMA application_id")?,
-        number("PRAGMA user_version")?,
-    );
+    let (application, version) = (number("PRAGMA application_id")?, number("PRAGMA user_version")?);
     if application == 0 && version == 0 && number("SELECT count(*) FROM sqlite_schema")? == 0 {
         return Ok(Found::Empty);
     }
     if application != APPLICATION {
-        return Err(LocalStoreError::Foreign {
-            path: path.to_owned(),
-        });
+        return Err(LocalStoreError::Foreign { path: path.to_owned() });
     }
     if version > VERSION {
-        return Err(LocalStoreError::NewerSchema {
-            path: path.to_owned(),
-            found: version,
-            known: VERSION,
-        });
+        return Err(LocalStoreError::NewerSchema { path: path.to_owned(), found: version, known: VERSION });
     }
     if version < VERSION {
-        return Err(LocalStoreError::Damaged {
-            path: path.to_owned(),
-            reason: format!("schema version {version} was never released"),
-        });
+        return Err(LocalStoreError::Damaged { path: path.to_owned(), reason: format!("schema version {version} was never released") });
     }
-    verify(connection).map_err(|error| LocalStoreError::Damaged {
-        path: path.to_owned(),
-        reason: error.to_string(),
-    })?;
+    verify(connection).map_err(|error| LocalStoreError::Damaged { path: path.to_owned(), reason: error.to_string() })?;
     Ok(Found::Current)
 }
 

@@ -56,11 +56,7 @@ impl SqliteStore {
     fn open_to_write(path: &Path) -> Result<Self, LocalStoreError> {
         let path = file::existing_or_new(path)?;
         let mut writers = WRITERS.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(shared) = writers
-            .iter()
-            .find(|(open, _)| *open == path)
-            .and_then(|(_, shared)| shared.upgrade())
-        {
+        if let Some(shared) = writers.iter().find(|(open, _)| *open == path).and_then(|(_, shared)| shared.upgrade()) {
             return Ok(Self { shared });
         }
         let lock = WriterLock::acquire(&path)?;
@@ -71,23 +67,11 @@ impl SqliteStore {
         Ok(store)
     }
 
-    fn start(
-        path: PathBuf,
-        connection: rusqlite::Connection,
-        lock: Option<WriterLock>,
-    ) -> Result<Self, LocalStoreError> {
+    fn start(path: PathBuf, connection: rusqlite::Connection, lock: Option<WriterLock>) -> Result<Self, LocalStoreError> {
         let failed = |error| LocalStoreError::of_io(path.clone(), error);
         let identity = file::identity(&path).map_err(failed)?;
         let thread = StoreThread::start(connection).map_err(failed)?;
-        Ok(Self {
-            shared: Arc::new(Shared {
-                thread,
-                calls: Calls::default(),
-                path,
-                identity,
-                _lock: lock,
-            }),
-        })
+        Ok(Self { shared: Arc::new(Shared { thread, calls: Calls::default(), path, identity, _lock: lock }) })
     }
 
     /// Creates what is missing of the store at `path`: its folder (mode 0700), its file (mode 0600), its tables. Answers what was created;
@@ -115,17 +99,13 @@ impl SqliteStore {
     /// The outbox in this file.
     #[must_use]
     pub fn outbox(&self) -> SqliteOutbox {
-        SqliteOutbox {
-            store: self.clone(),
-        }
+        SqliteOutbox { store: self.clone() }
     }
 
     /// The dead letters in this file.
     #[must_use]
     pub fn dead_letters(&self) -> SqliteDeadLetters {
-        SqliteDeadLetters {
-            store: self.clone(),
-        }
+        SqliteDeadLetters { store: self.clone() }
     }
 
     /// Where it is: the canonical path.
@@ -151,15 +131,10 @@ impl SqliteStore {
     pub(super) async fn probe(&self) -> Result<(), Fault> {
         let shared = &self.shared;
         if file::identity(&shared.path).ok() != Some(shared.identity) {
-            let detail = format!(
-                "{} was moved, replaced or deleted while in use; stop the worker, put it back, start again",
-                shared.path.display()
-            );
+            let detail =
+                format!("{} was moved, replaced or deleted while in use; stop the worker, put it back, start again", shared.path.display());
             return Err(Fault::new(FaultCode::NotFound, detail));
         }
-        shared
-            .thread
-            .read(|connection| schema::verify(connection))
-            .await
+        shared.thread.read(|connection| schema::verify(connection)).await
     }
 }

@@ -35,17 +35,12 @@ impl StoreThread {
     /// Where the system has no thread to give.
     pub(super) fn start(mut connection: Connection) -> io::Result<Self> {
         let (calls, mut queue) = mpsc::channel::<Call>(QUEUE_CALLS);
-        let thread = std::thread::Builder::new()
-            .name("sqlite-store".to_owned())
-            .spawn(move || {
-                while let Some(call) = queue.blocking_recv() {
-                    call(&mut connection);
-                }
-            })?;
-        Ok(Self {
-            calls: Some(calls),
-            thread: Some(thread),
-        })
+        let thread = std::thread::Builder::new().name("sqlite-store".to_owned()).spawn(move || {
+            while let Some(call) = queue.blocking_recv() {
+                call(&mut connection);
+            }
+        })?;
+        Ok(Self { calls: Some(calls), thread: Some(thread) })
     }
 
     /// Runs a call that only reads.
@@ -76,10 +71,7 @@ impl StoreThread {
         }
     }
 
-    async fn run<T: Send + 'static>(
-        &self,
-        call: impl FnOnce(&mut Connection) -> T + Send + 'static,
-    ) -> Result<T, Ended> {
+    async fn run<T: Send + 'static>(&self, call: impl FnOnce(&mut Connection) -> T + Send + 'static) -> Result<T, Ended> {
         let calls = self.calls.as_ref().ok_or(Ended::Before)?;
         let (answer, answered) = oneshot::channel();
         let call: Call = Box::new(move |connection| {
@@ -92,10 +84,7 @@ impl StoreThread {
 }
 
 fn gone() -> Fault {
-    Fault::new(
-        FaultCode::Unavailable,
-        "the thread of the SQLite store ended; restart the worker",
-    )
+    Fault::new(FaultCode::Unavailable, "the thread of the SQLite store ended; restart the worker")
 }
 
 impl Drop for StoreThread {

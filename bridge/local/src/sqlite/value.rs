@@ -10,8 +10,7 @@ pub(super) struct Number(pub(super) u64);
 
 impl From<Number> for Value {
     fn from(number: Number) -> Self {
-        i64::try_from(number.0)
-            .map_or_else(|_| Self::Text(format!("{:020}", number.0)), Self::Integer)
+        i64::try_from(number.0).map_or_else(|_| Self::Text(format!("{:020}", number.0)), Self::Integer)
     }
 }
 
@@ -24,14 +23,8 @@ impl ToSql for Number {
 impl FromSql for Number {
     fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
         match value {
-            ValueRef::Integer(number) => u64::try_from(number)
-                .map(Self)
-                .map_err(|_| FromSqlError::OutOfRange(number)),
-            ValueRef::Text(_) => value
-                .as_str()?
-                .parse()
-                .map(Self)
-                .map_err(FromSqlError::other),
+            ValueRef::Integer(number) => u64::try_from(number).map(Self).map_err(|_| FromSqlError::OutOfRange(number)),
+            ValueRef::Text(_) => value.as_str()?.parse().map(Self).map_err(FromSqlError::other),
             _ => Err(FromSqlError::InvalidType),
         }
     }
@@ -49,20 +42,13 @@ impl ToSql for Id {
 
 impl FromSql for Id {
     fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
-        value
-            .as_str()?
-            .parse()
-            .map(Self)
-            .map_err(FromSqlError::other)
+        value.as_str()?.parse().map(Self).map_err(FromSqlError::other)
     }
 }
 
 /// The error for a text in column `column` that is none of the values that it may have.
 pub(super) fn unknown(column: usize, text: &str) -> rusqlite::Error {
-    let error = format!(
-        "unknown value `{}`",
-        text.chars().take(40).collect::<String>()
-    );
+    let error = format!("unknown value `{}`", text.chars().take(40).collect::<String>());
     rusqlite::Error::FromSqlConversionFailure(column, rusqlite::types::Type::Text, error.into())
 }
 
@@ -74,44 +60,18 @@ mod tests {
     #[test]
     fn numbers_keep_their_order_in_the_database() {
         let connection = rusqlite::Connection::open_in_memory().unwrap();
-        connection
-            .execute_batch(
-                "CREATE TABLE numbers (n ANY NOT NULL PRIMARY KEY) STRICT, WITHOUT ROWID",
-            )
-            .unwrap();
+        connection.execute_batch("CREATE TABLE numbers (n ANY NOT NULL PRIMARY KEY) STRICT, WITHOUT ROWID").unwrap();
         let far = i64::MAX as u64;
-        let numbers = [
-            0,
-            1,
-            9,
-            10,
-            far - 1,
-            far,
-            far + 1,
-            10_u64.pow(19),
-            u64::MAX - 1,
-            u64::MAX,
-        ];
+        let numbers = [0, 1, 9, 10, far - 1, far, far + 1, 10_u64.pow(19), u64::MAX - 1, u64::MAX];
         for number in numbers.iter().rev() {
-            connection
-                .execute("INSERT INTO numbers VALUES (?)", [Number(*number)])
-                .unwrap();
+            connection.execute("INSERT INTO numbers VALUES (?)", [Number(*number)]).unwrap();
         }
-        let mut statement = connection
-            .prepare("SELECT n FROM numbers ORDER BY n")
-            .unwrap();
-        let found: Vec<u64> = statement
-            .query_map([], |row| row.get(0))
-            .unwrap()
-            .map(|number: rusqlite::Result<Number>| number.unwrap().0)
-            .collect();
+        let mut statement = connection.prepare("SELECT n FROM numbers ORDER BY n").unwrap();
+        let found: Vec<u64> =
+            statement.query_map([], |row| row.get(0)).unwrap().map(|number: rusqlite::Result<Number>| number.unwrap().0).collect();
         assert_eq!(found, numbers);
         for pair in numbers.windows(2) {
-            let less: bool = connection
-                .query_row("SELECT ? < ?", [Number(pair[0]), Number(pair[1])], |row| {
-                    row.get(0)
-                })
-                .unwrap();
+            let less: bool = connection.query_row("SELECT ? < ?", [Number(pair[0]), Number(pair[1])], |row| row.get(0)).unwrap();
             assert!(less, "{} < {}", pair[0], pair[1]);
         }
     }

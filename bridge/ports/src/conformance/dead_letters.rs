@@ -64,13 +64,8 @@ cases! { DeadLetters;
 
 type Store = Arc<dyn DeadLetters>;
 
-const CATEGORIES: [FaultClass; 5] = [
-    FaultClass::Transient,
-    FaultClass::Permanent,
-    FaultClass::Rejected,
-    FaultClass::Expired,
-    FaultClass::Poison,
-];
+const CATEGORIES: [FaultClass; 5] =
+    [FaultClass::Transient, FaultClass::Permanent, FaultClass::Rejected, FaultClass::Expired, FaultClass::Poison];
 
 fn letter(id: u128, failed_at: u64) -> DeadLetter {
     DeadLetter {
@@ -123,26 +118,13 @@ async fn list(store: &Store, filter: &DeadLetterFilter, limit: usize) -> Vec<Dea
     let mut continuation: Option<String> = None;
     // A page may hold fewer than the limit, even none, and still have a next one; a list that never ends is caught here.
     for _ in 0..2_000 {
-        let page = store
-            .list(filter, limit, continuation.as_deref())
-            .await
-            .expect("list");
-        assert!(
-            page.letters.len() <= limit,
-            "a page of {} letters where {limit} were allowed",
-            page.letters.len()
-        );
-        assert!(
-            page.letters.iter().all(|letter| filter.matches(letter)),
-            "a page holds only what the filter means"
-        );
+        let page = store.list(filter, limit, continuation.as_deref()).await.expect("list");
+        assert!(page.letters.len() <= limit, "a page of {} letters where {limit} were allowed", page.letters.len());
+        assert!(page.letters.iter().all(|letter| filter.matches(letter)), "a page holds only what the filter means");
         all.extend(page.letters);
         continuation = page.continuation;
         if continuation.is_none() {
-            assert!(
-                all.is_sorted_by_key(|letter| letter.failed_at),
-                "the oldest come first, across pages too"
-            );
+            assert!(all.is_sorted_by_key(|letter| letter.failed_at), "the oldest come first, across pages too");
             return all;
         }
     }
@@ -151,11 +133,7 @@ async fn list(store: &Store, filter: &DeadLetterFilter, limit: usize) -> Vec<Dea
 
 /// The ids on the whole list, in the order of the ids.
 async fn ids(store: &Store, filter: &DeadLetterFilter, limit: usize) -> Vec<u128> {
-    let mut ids: Vec<u128> = list(store, filter, limit)
-        .await
-        .into_iter()
-        .map(|letter| letter.id.0)
-        .collect();
+    let mut ids: Vec<u128> = list(store, filter, limit).await.into_iter().map(|letter| letter.id.0).collect();
     ids.sort_unstable();
     ids
 }
@@ -167,34 +145,15 @@ fn everything() -> DeadLetterFilter {
 /// Reads the letter back in both ways; compares without printing payloads.
 async fn comes_back(store: &Store, letter: &DeadLetter) {
     park(store, letter).await;
-    assert!(
-        get(store, letter.id.0).await.as_ref() == Some(letter),
-        "letter {} came back changed from get",
-        letter.id
-    );
+    assert!(get(store, letter.id.0).await.as_ref() == Some(letter), "letter {} came back changed from get", letter.id);
     let listed = list(store, &everything(), 10).await;
-    assert!(
-        listed.iter().find(|found| found.id == letter.id) == Some(letter),
-        "letter {} came back changed from list",
-        letter.id
-    );
+    assert!(listed.iter().find(|found| found.id == letter.id) == Some(letter), "letter {} came back changed from list", letter.id);
 }
 
 async fn an_empty_store_has_no_letters(store: Store) {
     assert_eq!(get(&store, 1).await, None);
     assert!(list(&store, &everything(), 10).await.is_empty());
-    assert!(
-        list(
-            &store,
-            &DeadLetterFilter {
-                route: Some("telemetry".to_owned()),
-                ..everything()
-            },
-            10
-        )
-        .await
-        .is_empty()
-    );
+    assert!(list(&store, &DeadLetterFilter { route: Some("telemetry".to_owned()), ..everything() }, 10).await.is_empty());
     assert!(!delete(&store, 1).await);
 }
 
@@ -205,21 +164,10 @@ async fn a_letter_comes_back_whole(store: Store) {
     assert_eq!(list(&store, &everything(), 10).await, [wanted]);
     assert_eq!(get(&store, 8).await, None);
     // Texts that may be empty, and texts that are no plain words.
-    let odd = [
-        "",
-        "ünï ¬ 日本",
-        "nul\u{0}inside",
-        "\u{FFFF}",
-        "it's \"quoted\" % _ #",
-    ];
+    let odd = ["", "ünï ¬ 日本", "nul\u{0}inside", "\u{FFFF}", "it's \"quoted\" % _ #"];
     for (text, id) in odd.into_iter().zip(10..) {
         let text = text.to_owned();
-        let mut odd = DeadLetter {
-            address: text.clone(),
-            reason: text.clone(),
-            last_error: text.clone(),
-            ..letter(id, 5)
-        };
+        let mut odd = DeadLetter { address: text.clone(), reason: text.clone(), last_error: text.clone(), ..letter(id, 5) };
         odd.binding.clone_from(&text);
         odd.session.clone_from(&text);
         odd.source.clone_from(&text);
@@ -239,18 +187,7 @@ async fn the_same_id_again_changes_nothing(store: Store) {
     park(&store, &second).await;
     assert_eq!(get(&store, 1).await, Some(first.clone()));
     assert_eq!(list(&store, &everything(), 10).await, [first]);
-    assert!(
-        list(
-            &store,
-            &DeadLetterFilter {
-                route: Some("other".to_owned()),
-                ..everything()
-            },
-            10
-        )
-        .await
-        .is_empty()
-    );
+    assert!(list(&store, &DeadLetterFilter { route: Some("other".to_owned()), ..everything() }, 10).await.is_empty());
 }
 
 async fn concurrent_parks_of_one_letter_keep_one(store: Store) {
@@ -284,13 +221,7 @@ async fn payloads_come_back_byte_for_byte(store: Store) {
 }
 
 async fn large_payloads_come_back_byte_for_byte(store: Store) {
-    let sizes = [
-        255 * 1024,
-        300 * 1024,
-        400 * 1024,
-        512 * 1024 + 1,
-        1024 * 1024,
-    ];
+    let sizes = [255 * 1024, 300 * 1024, 400 * 1024, 512 * 1024 + 1, 1024 * 1024];
     for (size, id) in sizes.into_iter().zip(1..) {
         let mut letter = letter(id, 1_000);
         letter.message.payload = incompressible(size, size as u64).into();
@@ -300,11 +231,7 @@ async fn large_payloads_come_back_byte_for_byte(store: Store) {
     let mut text = letter(100, 1_000);
     text.message.payload = Bytes::from("日本語".repeat(116_508));
     comes_back(&store, &text).await;
-    assert_eq!(
-        ids(&store, &everything(), 2).await,
-        [1, 2, 3, 4, 5, 100],
-        "each letter is listed once, however it is cut"
-    );
+    assert_eq!(ids(&store, &everything(), 2).await, [1, 2, 3, 4, 5, 100], "each letter is listed once, however it is cut");
 }
 
 async fn properties_come_back_whole(store: Store) {
@@ -341,58 +268,24 @@ async fn properties_come_back_whole(store: Store) {
 }
 
 async fn every_category_and_state_comes_back(store: Store) {
-    let states = [
-        DeadLetterState::Dead,
-        DeadLetterState::Redriven,
-        DeadLetterState::Parked,
-    ];
+    let states = [DeadLetterState::Dead, DeadLetterState::Redriven, DeadLetterState::Parked];
     let mut id = 0;
     for category in CATEGORIES {
         for state in states {
             id += 1;
-            park(
-                &store,
-                &DeadLetter {
-                    category,
-                    state,
-                    ..letter(id, 1_000)
-                },
-            )
-            .await;
+            park(&store, &DeadLetter { category, state, ..letter(id, 1_000) }).await;
             let found = get(&store, id).await.expect("parked just now");
             assert_eq!((found.category, found.state), (category, state));
         }
     }
     for state in states {
-        assert_eq!(
-            list(
-                &store,
-                &DeadLetterFilter {
-                    state: Some(state),
-                    ..everything()
-                },
-                3
-            )
-            .await
-            .len(),
-            CATEGORIES.len()
-        );
+        assert_eq!(list(&store, &DeadLetterFilter { state: Some(state), ..everything() }, 3).await.len(), CATEGORIES.len());
     }
 }
 
 async fn extreme_numbers_come_back(store: Store) {
-    for (id, failed_at) in [
-        (0, 0),
-        (1, u64::from(u32::MAX)),
-        (u128::MAX, 253_402_300_799_999),
-        (1 << 64, i64::MAX as u64),
-    ] {
-        let wanted = DeadLetter {
-            attempts: u32::MAX,
-            redrive_count: u32::MAX,
-            received_at: UnixMillis(0),
-            ..letter(id, failed_at)
-        };
+    for (id, failed_at) in [(0, 0), (1, u64::from(u32::MAX)), (u128::MAX, 253_402_300_799_999), (1 << 64, i64::MAX as u64)] {
+        let wanted = DeadLetter { attempts: u32::MAX, redrive_count: u32::MAX, received_at: UnixMillis(0), ..letter(id, failed_at) };
         park(&store, &wanted).await;
         assert_eq!(get(&store, id).await, Some(wanted));
     }
@@ -402,27 +295,12 @@ async fn extreme_numbers_come_back(store: Store) {
 async fn the_oldest_come_first(store: Store) {
     let order = [500, 9, 10, 1_700_000_000_000, 100, 99, 1_000];
     for (failed_at, id) in order.into_iter().zip(1..) {
-        park(
-            &store,
-            &DeadLetter {
-                category: CATEGORIES[id as usize % 5],
-                route: format!("route-{}", id % 3),
-                ..letter(id, failed_at)
-            },
-        )
-        .await;
+        park(&store, &DeadLetter { category: CATEGORIES[id as usize % 5], route: format!("route-{}", id % 3), ..letter(id, failed_at) })
+            .await;
     }
     for limit in [1, 2, 100] {
-        let found: Vec<u64> = list(&store, &everything(), limit)
-            .await
-            .iter()
-            .map(|letter| letter.failed_at.0)
-            .collect();
-        assert_eq!(
-            found,
-            [9, 10, 99, 100, 500, 1_000, 1_700_000_000_000],
-            "in pages of {limit}"
-        );
+        let found: Vec<u64> = list(&store, &everything(), limit).await.iter().map(|letter| letter.failed_at.0).collect();
+        assert_eq!(found, [9, 10, 99, 100, 500, 1_000, 1_700_000_000_000], "in pages of {limit}");
     }
 }
 
@@ -434,12 +312,7 @@ fn varied() -> Vec<DeadLetter> {
             route: ["telemetry", "telemetry-2", "Telemetry"][id as usize % 3].to_owned(),
             category: CATEGORIES[id as usize % 5],
             error_code: ["TIMEOUT", "INVALID_PAYLOAD"][id as usize % 2].to_owned(),
-            state: [
-                DeadLetterState::Dead,
-                DeadLetterState::Parked,
-                DeadLetterState::Redriven,
-                DeadLetterState::Dead,
-            ][id as usize % 4],
+            state: [DeadLetterState::Dead, DeadLetterState::Parked, DeadLetterState::Redriven, DeadLetterState::Dead][id as usize % 4],
             // Four letters to a millisecond.
             ..letter(u128::from(id), 1_000 + id / 4)
         });
@@ -449,17 +322,9 @@ fn varied() -> Vec<DeadLetter> {
 
 /// Compares the store's answer with what [`DeadLetterFilter::matches`] says of every letter.
 async fn selects(store: &Store, letters: &[DeadLetter], filter: &DeadLetterFilter) -> usize {
-    let wanted: Vec<u128> = letters
-        .iter()
-        .filter(|letter| filter.matches(letter))
-        .map(|letter| letter.id.0)
-        .collect();
+    let wanted: Vec<u128> = letters.iter().filter(|letter| filter.matches(letter)).map(|letter| letter.id.0).collect();
     for limit in [7, 1_000] {
-        assert_eq!(
-            ids(store, filter, limit).await,
-            wanted,
-            "{filter:?} in pages of {limit}"
-        );
+        assert_eq!(ids(store, filter, limit).await, wanted, "{filter:?} in pages of {limit}");
     }
     wanted.len()
 }
@@ -470,105 +335,22 @@ async fn each_condition_selects(store: Store) {
     let text = |text: &str| Some(text.to_owned());
     let filters = [
         (everything(), 60),
-        (
-            DeadLetterFilter {
-                route: text("telemetry"),
-                ..everything()
-            },
-            20,
-        ),
-        (
-            DeadLetterFilter {
-                route: text("telemetr%"),
-                ..everything()
-            },
-            0,
-        ),
-        (
-            DeadLetterFilter {
-                category: text("rejected"),
-                ..everything()
-            },
-            12,
-        ),
-        (
-            DeadLetterFilter {
-                category: text("no such category"),
-                ..everything()
-            },
-            0,
-        ),
-        (
-            DeadLetterFilter {
-                error_code: text("TIMEOUT"),
-                ..everything()
-            },
-            30,
-        ),
-        (
-            DeadLetterFilter {
-                error_code: text("timeout"),
-                ..everything()
-            },
-            0,
-        ),
-        (
-            DeadLetterFilter {
-                state: Some(DeadLetterState::Dead),
-                ..everything()
-            },
-            30,
-        ),
-        (
-            DeadLetterFilter {
-                since: Some(UnixMillis(1_014)),
-                ..everything()
-            },
-            4,
-        ),
-        (
-            DeadLetterFilter {
-                since: Some(UnixMillis(1_015)),
-                ..everything()
-            },
-            0,
-        ),
-        (
-            DeadLetterFilter {
-                before: Some(UnixMillis(1_001)),
-                ..everything()
-            },
-            4,
-        ),
-        (
-            DeadLetterFilter {
-                before: Some(UnixMillis(1_000)),
-                ..everything()
-            },
-            0,
-        ),
-        (
-            DeadLetterFilter {
-                before: Some(UnixMillis(0)),
-                ..everything()
-            },
-            0,
-        ),
-        (
-            DeadLetterFilter {
-                since: Some(UnixMillis(0)),
-                before: Some(UnixMillis(u64::MAX)),
-                ..everything()
-            },
-            60,
-        ),
+        (DeadLetterFilter { route: text("telemetry"), ..everything() }, 20),
+        (DeadLetterFilter { route: text("telemetr%"), ..everything() }, 0),
+        (DeadLetterFilter { category: text("rejected"), ..everything() }, 12),
+        (DeadLetterFilter { category: text("no such category"), ..everything() }, 0),
+        (DeadLetterFilter { error_code: text("TIMEOUT"), ..everything() }, 30),
+        (DeadLetterFilter { error_code: text("timeout"), ..everything() }, 0),
+        (DeadLetterFilter { state: Some(DeadLetterState::Dead), ..everything() }, 30),
+        (DeadLetterFilter { since: Some(UnixMillis(1_014)), ..everything() }, 4),
+        (DeadLetterFilter { since: Some(UnixMillis(1_015)), ..everything() }, 0),
+        (DeadLetterFilter { before: Some(UnixMillis(1_001)), ..everything() }, 4),
+        (DeadLetterFilter { before: Some(UnixMillis(1_000)), ..everything() }, 0),
+        (DeadLetterFilter { before: Some(UnixMillis(0)), ..everything() }, 0),
+        (DeadLetterFilter { since: Some(UnixMillis(0)), before: Some(UnixMillis(u64::MAX)), ..everything() }, 60),
     ];
     for (filter, count) in filters {
-        assert_eq!(
-            selects(&store, &letters, &filter).await,
-            count,
-            "{filter:?}"
-        );
+        assert_eq!(selects(&store, &letters, &filter).await, count, "{filter:?}");
     }
 }
 
@@ -585,66 +367,22 @@ async fn conditions_select_together(store: Store) {
     };
     assert_eq!(selects(&store, &letters, &full).await, 1);
     let pairs = [
-        DeadLetterFilter {
-            category: None,
-            ..full.clone()
-        },
-        DeadLetterFilter {
-            route: None,
-            ..full.clone()
-        },
-        DeadLetterFilter {
-            route: None,
-            category: None,
-            ..full.clone()
-        },
-        DeadLetterFilter {
-            error_code: None,
-            state: None,
-            ..full.clone()
-        },
-        DeadLetterFilter {
-            since: Some(UnixMillis(1_005)),
-            before: Some(UnixMillis(1_006)),
-            ..everything()
-        },
-        DeadLetterFilter {
-            route: full.route.clone(),
-            since: Some(UnixMillis(1_010)),
-            ..everything()
-        },
-        DeadLetterFilter {
-            category: full.category.clone(),
-            before: Some(UnixMillis(1_010)),
-            ..everything()
-        },
+        DeadLetterFilter { category: None, ..full.clone() },
+        DeadLetterFilter { route: None, ..full.clone() },
+        DeadLetterFilter { route: None, category: None, ..full.clone() },
+        DeadLetterFilter { error_code: None, state: None, ..full.clone() },
+        DeadLetterFilter { since: Some(UnixMillis(1_005)), before: Some(UnixMillis(1_006)), ..everything() },
+        DeadLetterFilter { route: full.route.clone(), since: Some(UnixMillis(1_010)), ..everything() },
+        DeadLetterFilter { category: full.category.clone(), before: Some(UnixMillis(1_010)), ..everything() },
     ];
     for filter in pairs {
-        assert!(
-            selects(&store, &letters, &filter).await > 0,
-            "{filter:?} means nothing: the case is void"
-        );
+        assert!(selects(&store, &letters, &filter).await > 0, "{filter:?} means nothing: the case is void");
     }
     // A range that is empty or turned around means nothing and is no fault.
     for (since, before) in [(1_005, 1_005), (1_009, 1_002)] {
-        let filter = DeadLetterFilter {
-            since: Some(UnixMillis(since)),
-            before: Some(UnixMillis(before)),
-            ..everything()
-        };
+        let filter = DeadLetterFilter { since: Some(UnixMillis(since)), before: Some(UnixMillis(before)), ..everything() };
         assert_eq!(selects(&store, &letters, &filter).await, 0);
-        assert_eq!(
-            selects(
-                &store,
-                &letters,
-                &DeadLetterFilter {
-                    route: full.route.clone(),
-                    ..filter
-                }
-            )
-            .await,
-            0
-        );
+        assert_eq!(selects(&store, &letters, &DeadLetterFilter { route: full.route.clone(), ..filter }).await, 0);
     }
 }
 
@@ -652,42 +390,21 @@ async fn pages_keep_their_limit_and_miss_nothing(store: Store) {
     let letters: Vec<DeadLetter> = (0..23).map(|n| letter(n, 5_000 - n as u64)).collect();
     park_all(&store, &letters).await;
     for limit in [1, 2, 22, 23, 24, 10_000] {
-        assert_eq!(
-            ids(&store, &everything(), limit).await,
-            (0..23).collect::<Vec<_>>(),
-            "in pages of {limit}"
-        );
+        assert_eq!(ids(&store, &everything(), limit).await, (0..23).collect::<Vec<_>>(), "in pages of {limit}");
     }
 }
 
 async fn equal_milliseconds_do_not_stall_a_page(store: Store) {
     // Ids far apart, so that the order of the ids is not the order of writing.
-    let letters: Vec<DeadLetter> = (1..=30_u128)
-        .map(|n| {
-            letter(
-                n.wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835),
-                1_000,
-            )
-        })
-        .collect();
+    let letters: Vec<DeadLetter> =
+        (1..=30_u128).map(|n| letter(n.wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835), 1_000)).collect();
     park_all(&store, &letters).await;
     let mut wanted: Vec<u128> = letters.iter().map(|letter| letter.id.0).collect();
     wanted.sort_unstable();
     for limit in [1, 7, 30] {
-        assert_eq!(
-            ids(&store, &everything(), limit).await,
-            wanted,
-            "in pages of {limit}"
-        );
-        let route = DeadLetterFilter {
-            route: Some("telemetry".to_owned()),
-            ..everything()
-        };
-        assert_eq!(
-            ids(&store, &route, limit).await,
-            wanted,
-            "of one route in pages of {limit}"
-        );
+        assert_eq!(ids(&store, &everything(), limit).await, wanted, "in pages of {limit}");
+        let route = DeadLetterFilter { route: Some("telemetry".to_owned()), ..everything() };
+        assert_eq!(ids(&store, &route, limit).await, wanted, "of one route in pages of {limit}");
     }
 }
 
@@ -695,57 +412,27 @@ async fn a_filtered_list_is_paged_too(store: Store) {
     let letters = varied();
     park_all(&store, &letters).await;
     let filters = [
-        DeadLetterFilter {
-            route: Some("telemetry-2".to_owned()),
-            ..everything()
-        },
-        DeadLetterFilter {
-            category: Some("poison".to_owned()),
-            ..everything()
-        },
-        DeadLetterFilter {
-            state: Some(DeadLetterState::Redriven),
-            ..everything()
-        },
-        DeadLetterFilter {
-            since: Some(UnixMillis(1_003)),
-            before: Some(UnixMillis(1_011)),
-            ..everything()
-        },
-        DeadLetterFilter {
-            error_code: Some("TIMEOUT".to_owned()),
-            route: Some("Telemetry".to_owned()),
-            ..everything()
-        },
+        DeadLetterFilter { route: Some("telemetry-2".to_owned()), ..everything() },
+        DeadLetterFilter { category: Some("poison".to_owned()), ..everything() },
+        DeadLetterFilter { state: Some(DeadLetterState::Redriven), ..everything() },
+        DeadLetterFilter { since: Some(UnixMillis(1_003)), before: Some(UnixMillis(1_011)), ..everything() },
+        DeadLetterFilter { error_code: Some("TIMEOUT".to_owned()), route: Some("Telemetry".to_owned()), ..everything() },
     ];
     for filter in filters {
         let whole = ids(&store, &filter, 1_000).await;
         assert!(!whole.is_empty());
         for limit in [1, 3] {
-            assert_eq!(
-                ids(&store, &filter, limit).await,
-                whole,
-                "{filter:?} in pages of {limit}"
-            );
+            assert_eq!(ids(&store, &filter, limit).await, whole, "{filter:?} in pages of {limit}");
         }
     }
 }
 
 async fn deleting_what_was_read_does_not_disturb_the_next_page(store: Store) {
-    park_all(
-        &store,
-        &(0..12)
-            .map(|n| letter(n, 1_000 + n as u64 / 3))
-            .collect::<Vec<_>>(),
-    )
-    .await;
+    park_all(&store, &(0..12).map(|n| letter(n, 1_000 + n as u64 / 3)).collect::<Vec<_>>()).await;
     let mut seen = Vec::new();
     let mut continuation: Option<String> = None;
     for _ in 0..100 {
-        let page = store
-            .list(&everything(), 2, continuation.as_deref())
-            .await
-            .expect("list");
+        let page = store.list(&everything(), 2, continuation.as_deref()).await.expect("list");
         for letter in page.letters {
             assert!(delete(&store, letter.id.0).await);
             seen.push(letter.id.0);
@@ -762,21 +449,10 @@ async fn deleting_what_was_read_does_not_disturb_the_next_page(store: Store) {
 
 async fn a_foreign_continuation_is_a_fault(store: Store) {
     park_all(&store, &[letter(1, 1_000), letter(2, 2_000)]).await;
-    for foreign in [
-        "",
-        "nonsense",
-        "1#2",
-        "{}",
-        "ü\u{0}",
-        "99999999999999999999999999#00000000000000000000000000000001",
-    ] {
+    for foreign in ["", "nonsense", "1#2", "{}", "ü\u{0}", "99999999999999999999999999#00000000000000000000000000000001"] {
         let answer = store.list(&everything(), 10, Some(foreign)).await;
-        let fault =
-            answer.expect_err("a continuation that the store never gave must not list anything");
-        assert!(
-            !fault.is_transient(),
-            "trying `{foreign}` again cannot help"
-        );
+        let fault = answer.expect_err("a continuation that the store never gave must not list anything");
+        assert!(!fault.is_transient(), "trying `{foreign}` again cannot help");
     }
 }
 
@@ -805,10 +481,7 @@ async fn a_deleted_large_letter_leaves_nothing_behind(store: Store) {
 
 async fn creating_again_creates_nothing_and_loses_nothing(store: Store) {
     park(&store, &letter(1, 1_000)).await;
-    store
-        .probe()
-        .await
-        .expect("a created store answers its probe");
+    store.probe().await.expect("a created store answers its probe");
     let created = store.create().await.expect("create");
     assert!(created.is_empty(), "it was there already: {created:?}");
     assert_eq!(ids(&store, &everything(), 10).await, [1]);

@@ -109,11 +109,7 @@ fn anchor(epoch: u64, id: u128, drained: u64) -> Row {
 }
 
 fn head(epoch: u64, drained: u64) -> Head {
-    Head {
-        epoch: Epoch(epoch),
-        drained: Slot(drained),
-        ..Head::default()
-    }
+    Head { epoch: Epoch(epoch), drained: Slot(drained), ..Head::default() }
 }
 
 fn meta(row: &Row, slot: u64) -> RowMeta {
@@ -143,10 +139,7 @@ async fn tail(store: &Store, log: &LogName) -> Option<RowMeta> {
 }
 
 async fn page(store: &Store, log: &LogName, after: u64, up_to: u64) -> Page {
-    store
-        .read_page(log, Slot(after), Slot(up_to))
-        .await
-        .expect("read_page")
+    store.read_page(log, Slot(after), Slot(up_to)).await.expect("read_page")
 }
 
 /// Every row in the range, read page by page; checks what holds for each page.
@@ -155,27 +148,13 @@ async fn pages(store: &Store, log: &LogName, after: u64, up_to: u64) -> Vec<Page
     let mut from = after;
     loop {
         let page = page(store, log, from, up_to).await;
-        assert!(
-            page.rows.is_sorted_by(|left, right| left.0 < right.0),
-            "a page is ascending"
-        );
-        assert!(
-            page.rows
-                .iter()
-                .all(|(slot, _)| slot.0 > from && slot.0 <= up_to),
-            "a page keeps its bounds"
-        );
+        assert!(page.rows.is_sorted_by(|left, right| left.0 < right.0), "a page is ascending");
+        assert!(page.rows.iter().all(|(slot, _)| slot.0 > from && slot.0 <= up_to), "a page keeps its bounds");
         let next = page.next_after;
         if let Some(next) = next {
             assert!(next.0 > from, "the next page begins further on");
-            assert!(
-                next.0 < up_to,
-                "no next page is announced once the end was reached"
-            );
-            assert!(
-                page.rows.iter().all(|(slot, _)| *slot <= next),
-                "the next page begins after the rows of this one"
-            );
+            assert!(next.0 < up_to, "no next page is announced once the end was reached");
+            assert!(page.rows.iter().all(|(slot, _)| *slot <= next), "the next page begins after the rows of this one");
         }
         all.push(page);
         match next {
@@ -186,19 +165,11 @@ async fn pages(store: &Store, log: &LogName, after: u64, up_to: u64) -> Vec<Page
 }
 
 async fn rows(store: &Store, log: &LogName, after: u64, up_to: u64) -> Vec<(Slot, Row)> {
-    pages(store, log, after, up_to)
-        .await
-        .into_iter()
-        .flat_map(|page| page.rows)
-        .collect()
+    pages(store, log, after, up_to).await.into_iter().flat_map(|page| page.rows).collect()
 }
 
 async fn slots(store: &Store, log: &LogName) -> Vec<u64> {
-    rows(store, log, 0, u64::MAX)
-        .await
-        .into_iter()
-        .map(|(slot, _)| slot.0)
-        .collect()
+    rows(store, log, 0, u64::MAX).await.into_iter().map(|(slot, _)| slot.0).collect()
 }
 
 async fn an_empty_log_has_no_tail_no_head_and_no_rows(store: Store) {
@@ -215,10 +186,7 @@ async fn the_same_row_put_twice_is_stored_both_times(store: Store) {
         let slot = u64::try_from(row.id().0).unwrap();
         stored(&put(&store, &log, slot, &row).await);
         stored(&put(&store, &log, slot, &row).await);
-        assert_eq!(
-            rows(&store, &log, slot - 1, slot).await,
-            [(Slot(slot), row)]
-        );
+        assert_eq!(rows(&store, &log, slot - 1, slot).await, [(Slot(slot), row)]);
     }
 }
 
@@ -231,20 +199,11 @@ async fn another_row_meets_what_stands_there(store: Store) {
     // Whatever the epoch of the newcomer: a store compares nothing but the id.
     for epoch in [4, 5, 6] {
         for other in [segment(epoch, 10, 6, "other"), anchor(epoch, 11, 6)] {
-            assert_eq!(
-                put(&store, &log, 7, &other).await,
-                Put::Occupied(meta(&first, 7))
-            );
-            assert_eq!(
-                put(&store, &log, 8, &other).await,
-                Put::Occupied(meta(&flag, 8))
-            );
+            assert_eq!(put(&store, &log, 7, &other).await, Put::Occupied(meta(&first, 7)));
+            assert_eq!(put(&store, &log, 8, &other).await, Put::Occupied(meta(&flag, 8)));
         }
     }
-    assert_eq!(
-        rows(&store, &log, 0, 100).await,
-        [(Slot(7), first), (Slot(8), flag)]
-    );
+    assert_eq!(rows(&store, &log, 0, 100).await, [(Slot(7), first), (Slot(8), flag)]);
 }
 
 async fn a_deleted_slot_is_free_again(store: Store) {
@@ -270,28 +229,13 @@ async fn put_concurrently(store: &Store, log: &LogName, rows: Vec<Row>) -> Vec<(
 
 async fn concurrent_puts_at_one_slot_store_exactly_one(store: Store) {
     let log = log("s");
-    let newcomers = (1..=32)
-        .map(|id| segment(id, u128::from(id), 0, vec![b'x'; 512]))
-        .collect();
+    let newcomers = (1..=32).map(|id| segment(id, u128::from(id), 0, vec![b'x'; 512])).collect();
     let ends = put_concurrently(&store, &log, newcomers).await;
-    let winners: Vec<&Row> = ends
-        .iter()
-        .filter(|(_, put)| *put == Put::Stored)
-        .map(|(row, _)| row)
-        .collect();
-    let [winner] = winners[..] else {
-        panic!("{} puts at one slot were stored", winners.len())
-    };
+    let winners: Vec<&Row> = ends.iter().filter(|(_, put)| *put == Put::Stored).map(|(row, _)| row).collect();
+    let [winner] = winners[..] else { panic!("{} puts at one slot were stored", winners.len()) };
     let refused = Put::Occupied(meta(winner, 9));
-    assert_eq!(
-        ends.iter().filter(|(_, put)| *put == refused).count(),
-        31,
-        "every other put meets the winner"
-    );
-    assert_eq!(
-        rows(&store, &log, 0, 100).await,
-        [(Slot(9), winner.clone())]
-    );
+    assert_eq!(ends.iter().filter(|(_, put)| *put == refused).count(), 31, "every other put meets the winner");
+    assert_eq!(rows(&store, &log, 0, 100).await, [(Slot(9), winner.clone())]);
 }
 
 async fn concurrent_puts_of_one_row_are_all_stored(store: Store) {
@@ -304,11 +248,7 @@ async fn concurrent_puts_of_one_row_are_all_stored(store: Store) {
 
 async fn the_tail_is_the_highest_slot_whatever_the_order_of_writes(store: Store) {
     let log = log("s");
-    let (low, high, flag) = (
-        segment(9, 1, 2, "low"),
-        segment(3, 2, 1, "high"),
-        anchor(4, 3, 7),
-    );
+    let (low, high, flag) = (segment(9, 1, 2, "low"), segment(3, 2, 1, "high"), anchor(4, 3, 7));
     stored(&put(&store, &log, 1000, &high).await);
     stored(&put(&store, &log, 999, &low).await);
     assert_eq!(tail(&store, &log).await, Some(meta(&high, 1000)));
@@ -329,63 +269,22 @@ async fn the_tail_ignores_the_head_row(store: Store) {
     let row = segment(1, 1, 0, "a");
     stored(&put(&store, &log, 1, &row).await);
     assert_eq!(tail(&store, &log).await, Some(meta(&row, 1)));
-    assert_eq!(
-        slots(&store, &log).await,
-        [1],
-        "nor is the head row in a page"
-    );
+    assert_eq!(slots(&store, &log).await, [1], "nor is the head row in a page");
 }
 
 async fn slots_are_ordered_as_numbers_up_to_the_largest(store: Store) {
     let log = log("s");
     let far = i64::MAX as u64;
-    let wanted = [
-        1,
-        2,
-        9,
-        10,
-        11,
-        99,
-        100,
-        1 << 32,
-        1 << 53,
-        (1 << 53) + 1,
-        far - 1,
-        far,
-        far + 1,
-        far + 2,
-        LAST.0 - 1,
-        LAST.0,
-    ];
+    let wanted = [1, 2, 9, 10, 11, 99, 100, 1 << 32, 1 << 53, (1 << 53) + 1, far - 1, far, far + 1, far + 2, LAST.0 - 1, LAST.0];
     for slot in wanted.iter().rev() {
-        stored(
-            &put(
-                &store,
-                &log,
-                *slot,
-                &segment(1, u128::from(*slot), slot - 1, "x"),
-            )
-            .await,
-        );
+        stored(&put(&store, &log, *slot, &segment(1, u128::from(*slot), slot - 1, "x")).await);
     }
     assert_eq!(slots(&store, &log).await, wanted);
-    assert_eq!(
-        tail(&store, &log)
-            .await
-            .map(|meta| (meta.slot, meta.drained)),
-        Some((LAST, Slot(u64::MAX - 1)))
-    );
-    let around: Vec<Slot> = rows(&store, &log, far - 1, far + 1)
-        .await
-        .into_iter()
-        .map(|(slot, _)| slot)
-        .collect();
+    assert_eq!(tail(&store, &log).await.map(|meta| (meta.slot, meta.drained)), Some((LAST, Slot(u64::MAX - 1))));
+    let around: Vec<Slot> = rows(&store, &log, far - 1, far + 1).await.into_iter().map(|(slot, _)| slot).collect();
     assert_eq!(around, [Slot(far), Slot(far + 1)]);
     delete(&store, &log, [LAST.0, far + 1]).await;
-    assert_eq!(
-        tail(&store, &log).await.map(|meta| meta.slot),
-        Some(Slot(u64::MAX - 1))
-    );
+    assert_eq!(tail(&store, &log).await.map(|meta| meta.slot), Some(Slot(u64::MAX - 1)));
 }
 
 async fn the_head_moves_only_forward(store: Store) {
@@ -399,25 +298,13 @@ async fn the_head_moves_only_forward(store: Store) {
         (head(6, 9), false, "higher epoch, drained behind"),
         (head(6, 10), true, "higher epoch, same drained"),
         (head(6, 11), true, "same epoch, drained ahead"),
-        (
-            head(7, 100),
-            true,
-            "both ahead: compared as numbers, not as text",
-        ),
+        (head(7, 100), true, "both ahead: compared as numbers, not as text"),
         (head(7, 99), false, "behind again"),
         (head(10, 101), true, "an epoch with one more digit"),
         (head(9, 102), false, "the epoch with one digit less"),
         (head(u64::MAX, u64::MAX), true, "the largest"),
-        (
-            head(u64::MAX, u64::MAX - 1),
-            false,
-            "just behind the largest",
-        ),
-        (
-            head(u64::MAX - 1, u64::MAX),
-            false,
-            "an epoch just below the largest",
-        ),
+        (head(u64::MAX, u64::MAX - 1), false, "just behind the largest"),
+        (head(u64::MAX - 1, u64::MAX), false, "an epoch just below the largest"),
     ];
     let mut stands = None;
     for (next, accepted, what) in steps {
@@ -442,10 +329,7 @@ async fn concurrent_heads_leave_the_furthest(store: Store) {
 }
 
 fn position(slot: u64, index: u32) -> Position {
-    Position {
-        slot: Slot(slot),
-        index,
-    }
+    Position { slot: Slot(slot), index }
 }
 
 async fn a_head_comes_back_whole(store: Store) {
@@ -453,32 +337,14 @@ async fn a_head_comes_back_whole(store: Store) {
     let full = Head {
         epoch: Epoch(3),
         drained: Slot(12),
-        settled_ahead: (0..200)
-            .map(|n| SettledRange {
-                from: position(13 + 3 * n, 0),
-                to: position(14 + 3 * n, u32::MAX),
-            })
-            .collect(),
-        attempts: (0..200)
-            .map(|n| (position(u64::MAX - 200 + n, u32::MAX), 7))
-            .collect(),
+        settled_ahead: (0..200).map(|n| SettledRange { from: position(13 + 3 * n, 0), to: position(14 + 3 * n, u32::MAX) }).collect(),
+        attempts: (0..200).map(|n| (position(u64::MAX - 200 + n, u32::MAX), 7)).collect(),
     };
     assert!(put_head(&store, &log, &full).await);
     assert_eq!(store.read_head(&log).await.unwrap(), Some(full.clone()));
-    let mixed = Head {
-        settled_ahead: vec![SettledRange {
-            from: position(14, 3),
-            to: position(14, 3),
-        }],
-        attempts: Vec::new(),
-        ..full
-    };
+    let mixed = Head { settled_ahead: vec![SettledRange { from: position(14, 3), to: position(14, 3) }], attempts: Vec::new(), ..full };
     assert!(put_head(&store, &log, &mixed).await);
-    assert_eq!(
-        store.read_head(&log).await.unwrap(),
-        Some(mixed),
-        "a later head replaces every part of the former"
-    );
+    assert_eq!(store.read_head(&log).await.unwrap(), Some(mixed), "a later head replaces every part of the former");
 }
 
 async fn comes_back(store: &Store, log: &LogName, all: Vec<Row>) {
@@ -491,22 +357,12 @@ async fn comes_back(store: &Store, log: &LogName, all: Vec<Row>) {
     assert_eq!(found.len(), wanted.len());
     for (found, wanted) in found.iter().zip(&wanted) {
         // Compared one by one, so that a failure does not print every body.
-        assert!(
-            found == wanted,
-            "the row at slot {} came back changed",
-            wanted.0
-        );
+        assert!(found == wanted, "the row at slot {} came back changed", wanted.0);
     }
 }
 
 async fn anchors_come_back_whole(store: Store) {
-    let owners = [
-        "worker#1a2b",
-        "",
-        "zwei Wörter, 日本",
-        "nul\u{0}inside",
-        "\u{FFFF}",
-    ];
+    let owners = ["worker#1a2b", "", "zwei Wörter, 日本", "nul\u{0}inside", "\u{FFFF}"];
     let mut all: Vec<Row> = Vec::new();
     for (index, owner) in owners.iter().enumerate() {
         all.push(Row::Anchor(Anchor {
@@ -566,15 +422,7 @@ async fn segments_come_back_whole(store: Store) {
 
 async fn fill(store: &Store, log: &LogName, slots: impl IntoIterator<Item = u64>) {
     for slot in slots {
-        stored(
-            &put(
-                store,
-                log,
-                slot,
-                &segment(1, u128::from(slot), 0, slot.to_be_bytes().to_vec()),
-            )
-            .await,
-        );
+        stored(&put(store, log, slot, &segment(1, u128::from(slot), 0, slot.to_be_bytes().to_vec())).await);
     }
 }
 
@@ -582,31 +430,13 @@ async fn a_page_begins_after_its_start_and_ends_with_its_end(store: Store) {
     let log = log("s");
     assert!(put_head(&store, &log, &head(1, 0)).await);
     fill(&store, &log, 1..=10).await;
-    let slots = async |after, up_to| -> Vec<u64> {
-        rows(&store, &log, after, up_to)
-            .await
-            .into_iter()
-            .map(|(slot, _)| slot.0)
-            .collect()
-    };
+    let slots = async |after, up_to| -> Vec<u64> { rows(&store, &log, after, up_to).await.into_iter().map(|(slot, _)| slot.0).collect() };
     assert_eq!(slots(0, 10).await, (1..=10).collect::<Vec<_>>());
     assert_eq!(slots(3, 6).await, [4, 5, 6]);
     assert_eq!(slots(3, 4).await, [4]);
     assert_eq!(slots(9, u64::MAX).await, [10]);
-    for (after, up_to) in [
-        (0, 0),
-        (4, 4),
-        (6, 3),
-        (10, u64::MAX),
-        (u64::MAX, u64::MAX),
-        (u64::MAX, 0),
-        (u64::MAX - 1, u64::MAX),
-    ] {
-        assert_eq!(
-            page(&store, &log, after, up_to).await,
-            Page::default(),
-            "after {after} up to {up_to}"
-        );
+    for (after, up_to) in [(0, 0), (4, 4), (6, 3), (10, u64::MAX), (u64::MAX, u64::MAX), (u64::MAX, 0), (u64::MAX - 1, u64::MAX)] {
+        assert_eq!(page(&store, &log, after, up_to).await, Page::default(), "after {after} up to {up_to}");
     }
 }
 
@@ -621,39 +451,18 @@ async fn large_rows_are_split_into_pages(store: Store) {
     const ROW: usize = 256 * 1024;
     let log = log("s");
     for slot in 1..=16_u64 {
-        stored(
-            &put(
-                &store,
-                &log,
-                slot,
-                &segment(1, u128::from(slot), 0, incompressible(ROW, slot)),
-            )
-            .await,
-        );
+        stored(&put(&store, &log, slot, &segment(1, u128::from(slot), 0, incompressible(ROW, slot))).await);
     }
     // With its end at the last row, and with its end beyond every row.
     for up_to in [16, u64::MAX] {
         let pages = pages(&store, &log, 0, up_to).await;
-        let largest = pages
-            .iter()
-            .map(|page| page.rows.len())
-            .max()
-            .unwrap_or_default();
-        assert!(
-            largest * ROW <= 3 * 512 * 1024,
-            "a page of {largest} rows is far more than 1 MiB"
-        );
-        assert!(
-            largest >= 2,
-            "a page of one row of 256 KiB costs a round trip too many"
-        );
+        let largest = pages.iter().map(|page| page.rows.len()).max().unwrap_or_default();
+        assert!(largest * ROW <= 3 * 512 * 1024, "a page of {largest} rows is far more than 1 MiB");
+        assert!(largest >= 2, "a page of one row of 256 KiB costs a round trip too many");
         let found: Vec<(Slot, Row)> = pages.into_iter().flat_map(|page| page.rows).collect();
         assert_eq!(found.len(), 16);
         for (slot, row) in found {
-            assert!(
-                row == segment(1, u128::from(slot.0), 0, incompressible(ROW, slot.0)),
-                "the row at slot {slot} came back changed"
-            );
+            assert!(row == segment(1, u128::from(slot.0), 0, incompressible(ROW, slot.0)), "the row at slot {slot} came back changed");
         }
     }
 }
@@ -665,10 +474,7 @@ async fn many_small_rows_come_in_order(store: Store) {
     assert_eq!(found.len(), 300);
     for ((slot, row), wanted) in found.into_iter().zip(1..) {
         assert_eq!(slot, Slot(wanted));
-        assert_eq!(
-            row,
-            segment(1, u128::from(wanted), 0, wanted.to_be_bytes().to_vec())
-        );
+        assert_eq!(row, segment(1, u128::from(wanted), 0, wanted.to_be_bytes().to_vec()));
     }
 }
 
@@ -678,13 +484,7 @@ async fn a_page_sees_every_write_that_was_answered(store: Store) {
         let row = segment(1, u128::from(slot), slot - 1, "x");
         stored(&put(&store, &log, slot, &row).await);
         assert_eq!(tail(&store, &log).await, Some(meta(&row, slot)));
-        assert_eq!(
-            page(&store, &log, slot - 1, u64::MAX).await,
-            Page {
-                rows: vec![(Slot(slot), row)],
-                next_after: None
-            }
-        );
+        assert_eq!(page(&store, &log, slot - 1, u64::MAX).await, Page { rows: vec![(Slot(slot), row)], next_after: None });
     }
 }
 
@@ -694,11 +494,7 @@ async fn deletes_take_any_number_of_slots_and_spare_the_rest(store: Store) {
     for count in [0, 1, 2, 25, 26, 100] {
         fill(&store, &log, next..=next + count).await;
         delete(&store, &log, next..next + count).await;
-        assert_eq!(
-            slots(&store, &log).await,
-            [next + count],
-            "after a delete of {count} slots"
-        );
+        assert_eq!(slots(&store, &log).await, [next + count], "after a delete of {count} slots");
         delete(&store, &log, [next + count]).await;
         next += count + 1;
     }
@@ -738,10 +534,7 @@ fn confusable_logs() -> Vec<LogName> {
         ("b", "s\u{10FFFF}"),
         ("b", "s'\""),
     ];
-    let mut logs: Vec<LogName> = parts
-        .iter()
-        .map(|(bridge, partition)| LogName::new(bridge, partition, 0).unwrap())
-        .collect();
+    let mut logs: Vec<LogName> = parts.iter().map(|(bridge, partition)| LogName::new(bridge, partition, 0).unwrap()).collect();
     logs.extend([1, 10, 100].map(|lane| LogName::new("b", "s", lane).unwrap()));
     logs
 }
@@ -755,16 +548,8 @@ async fn logs_do_not_see_each_other(store: Store) {
     }
     for (log, n) in logs.iter().zip(1..) {
         assert_eq!(slots(&store, log).await, [n, 100], "{log}");
-        assert_eq!(
-            tail(&store, log).await,
-            Some(meta(&anchor(n, u128::from(100 + n), 0), 100)),
-            "{log}"
-        );
-        assert_eq!(
-            store.read_head(log).await.unwrap(),
-            Some(head(n, n)),
-            "{log}"
-        );
+        assert_eq!(tail(&store, log).await, Some(meta(&anchor(n, u128::from(100 + n), 0), 100)), "{log}");
+        assert_eq!(store.read_head(log).await.unwrap(), Some(head(n, n)), "{log}");
     }
     delete(&store, &logs[0], 1..=100).await;
     for (log, n) in logs.iter().zip(1..).skip(1) {
@@ -773,12 +558,7 @@ async fn logs_do_not_see_each_other(store: Store) {
 }
 
 fn record(log: &LogName, epoch: u64, lanes: u32, state: LogState) -> LogRecord {
-    LogRecord {
-        log: log.clone(),
-        epoch: Epoch(epoch),
-        lanes,
-        state,
-    }
+    LogRecord { log: log.clone(), epoch: Epoch(epoch), lanes, state }
 }
 
 async fn register(store: &Store, record: &LogRecord) -> bool {
@@ -787,37 +567,16 @@ async fn register(store: &Store, record: &LogRecord) -> bool {
 
 async fn the_registry_keeps_the_highest_epoch(store: Store) {
     let log = log("s");
-    let steps = [
-        (9, true),
-        (8, false),
-        (9, true),
-        (10, true),
-        (9, false),
-        (100, true),
-        (u64::MAX, true),
-        (u64::MAX - 1, false),
-    ];
+    let steps = [(9, true), (8, false), (9, true), (10, true), (9, false), (100, true), (u64::MAX, true), (u64::MAX - 1, false)];
     let mut highest = 0;
     for (lanes, (epoch, accepted)) in (1..).zip(steps) {
-        assert_eq!(
-            register(&store, &record(&log, epoch, lanes, LogState::Open)).await,
-            accepted,
-            "epoch {epoch} over {highest}"
-        );
+        assert_eq!(register(&store, &record(&log, epoch, lanes, LogState::Open)).await, accepted, "epoch {epoch} over {highest}");
         highest = highest.max(epoch);
         let listed = store.list_logs().await.unwrap();
-        let [listed] = &listed[..] else {
-            panic!("one log is listed once")
-        };
+        let [listed] = &listed[..] else { panic!("one log is listed once") };
         assert_eq!(listed.epoch, Epoch(highest));
-        assert!(
-            !accepted || listed.lanes == lanes,
-            "an accepted record replaces the former"
-        );
-        assert!(
-            accepted || listed.lanes != lanes,
-            "a refused record changes nothing"
-        );
+        assert!(!accepted || listed.lanes == lanes, "an accepted record replaces the former");
+        assert!(accepted || listed.lanes != lanes, "a refused record changes nothing");
     }
 }
 
@@ -832,27 +591,13 @@ async fn the_registry_keeps_lanes_and_state(store: Store) {
         assert!(register(&store, &wanted).await);
         assert_eq!(store.list_logs().await.unwrap(), [wanted]);
     }
-    assert_eq!(
-        tail(&store, &log).await,
-        None,
-        "a registry record is no row of the log"
-    );
+    assert_eq!(tail(&store, &log).await, None, "a registry record is no row of the log");
     assert_eq!(store.read_head(&log).await.unwrap(), None);
 }
 
 async fn the_registry_lists_the_logs_of_every_bridge(store: Store) {
-    let mut wanted: Vec<LogRecord> = confusable_logs()
-        .iter()
-        .map(|log| record(log, 1, 1, LogState::Open))
-        .collect();
-    wanted.extend((0..60).map(|n| {
-        record(
-            &LogName::new("many", &format!("session-{n}"), 0).unwrap(),
-            n,
-            2,
-            LogState::Retired,
-        )
-    }));
+    let mut wanted: Vec<LogRecord> = confusable_logs().iter().map(|log| record(log, 1, 1, LogState::Open)).collect();
+    wanted.extend((0..60).map(|n| record(&LogName::new("many", &format!("session-{n}"), 0).unwrap(), n, 2, LogState::Retired)));
     for record in &wanted {
         assert!(register(&store, record).await);
     }
@@ -869,35 +614,14 @@ async fn usage_counts_writes_and_reads(store: Store) {
     let mut before = store.usage();
     let mut moved = |what: &str, writes: bool| {
         let now = store.usage();
-        let (write_calls, read_calls) = (
-            now.write_calls - before.write_calls,
-            now.read_calls - before.read_calls,
-        );
-        assert_eq!(
-            write_calls > 0,
-            writes,
-            "{what} moved the write calls by {write_calls}"
-        );
-        assert_eq!(
-            read_calls > 0,
-            !writes,
-            "{what} moved the read calls by {read_calls}"
-        );
-        for (now, before) in [
-            (now.write_units, before.write_units),
-            (now.read_units, before.read_units),
-        ] {
-            assert_eq!(
-                now.is_some(),
-                before.is_some(),
-                "units are counted always or never"
-            );
+        let (write_calls, read_calls) = (now.write_calls - before.write_calls, now.read_calls - before.read_calls);
+        assert_eq!(write_calls > 0, writes, "{what} moved the write calls by {write_calls}");
+        assert_eq!(read_calls > 0, !writes, "{what} moved the read calls by {read_calls}");
+        for (now, before) in [(now.write_units, before.write_units), (now.read_units, before.read_units)] {
+            assert_eq!(now.is_some(), before.is_some(), "units are counted always or never");
             assert!(now >= before, "units only grow");
         }
-        assert!(
-            now.write_units.is_none() || (now.write_units > before.write_units) == writes,
-            "{what} and its write units"
-        );
+        assert!(now.write_units.is_none() || (now.write_units > before.write_units) == writes, "{what} and its write units");
         before = now;
     };
     fill(&store, &log, [1]).await;
@@ -917,10 +641,7 @@ async fn usage_counts_writes_and_reads(store: Store) {
 async fn creating_again_creates_nothing_and_loses_nothing(store: Store) {
     let log = log("s");
     fill(&store, &log, [1]).await;
-    store
-        .probe()
-        .await
-        .expect("a created store answers its probe");
+    store.probe().await.expect("a created store answers its probe");
     let created = store.create().await.expect("create");
     assert!(created.is_empty(), "it was there already: {created:?}");
     assert_eq!(slots(&store, &log).await, [1]);
