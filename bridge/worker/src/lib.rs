@@ -1,8 +1,13 @@
 //! The program `causeway`: commands, wiring, owner loops, monitor and telemetry around the decisions of `causeway-core`.
 
+pub mod cli;
 pub mod clock;
+pub mod dispatch;
 pub mod http;
+pub mod instance;
 pub mod parts;
 pub mod run;
 pub mod status;
+pub mod supervisor;
 pub mod telemetry;
+pub mod wiring;

@@ -10,6 +10,9 @@ use core::time::Duration;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
+/// Connects a source.
+pub type StartSource = Box<dyn FnOnce() -> Box<dyn Source> + Send>;
+
 /// Everything that one session's owner loop needs. The loop owns it and ends with it.
 pub struct SessionParts {
     /// The session's id; the status, logs and metrics carry it.
@@ -34,8 +37,8 @@ pub struct SessionParts {
     pub max_concurrent_sends: usize,
     /// Where dead letters go; `None` where the configuration has no store for them (then no route may ask for one).
     pub dead_letters: Option<Arc<dyn DeadLetters>>,
-    /// Connects the source. Called once, after the log's anchor is confirmed.
-    pub start_source: Box<dyn FnOnce() -> Box<dyn Source> + Send>,
+    /// Connects the source. Taken and called once, after the log's anchor is confirmed.
+    pub start_source: Option<StartSource>,
     /// The clocks.
     pub clock: Arc<dyn Clock>,
     /// Where observations go.

@@ -4,10 +4,18 @@
 //! that percentiles work. Every metric goes out under the dimensions `BridgeId` alone and `BridgeId` with its labels.
 
 use super::catalog::{Definition, Kind};
+use super::collect::Collector;
 use super::registry::{Bucket, FamilySnapshot, Sample};
 use causeway_core::units::UnixMillis;
 use serde_json::{Map, Value, json};
+use core::time::Duration;
 use std::collections::BTreeMap;
+use tokio::io::AsyncWriteExt as _;
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
+
+/// How often metrics go out. CloudWatch keeps one value a minute; two exports a minute keep an alarm's last minute from being empty.
+pub const INTERVAL: Duration = Duration::from_secs(30);
 
 /// The namespace in CloudWatch.
 pub const NAMESPACE: &str = "Causeway";
@@ -87,6 +95,35 @@ impl Exporter {
         line.extend(labels.iter().map(|(name, value)| ((*name).to_owned(), json!(value))));
         line.extend(items.iter().map(|item| (item.definition.cloudwatch.to_owned(), item.value.clone())));
         Value::Object(line).to_string()
+    }
+}
+
+/// Writes lines to stdout every [`INTERVAL`], and once more at the end. A stdout that cannot be written is nobody's reason to stop.
+pub async fn run(mut exporter: Exporter, collector: Collector, quit: CancellationToken) {
+    let mut ticks = tokio::time::interval(INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks.tick().await;
+    let mut told = false;
+    loop {
+        let ending = tokio::select! {
+            _ = ticks.tick() => false,
+            () = quit.cancelled() => true,
+        };
+        let status = collector.collect();
+        let mut text = exporter.export(&collector.metrics.gather(), status.taken_at).join("\n");
+        text.push('\n');
+        let mut out = tokio::io::stdout();
+        let written = async {
+            out.write_all(text.as_bytes()).await?;
+            out.flush().await
+        };
+        if let (Err(error), false) = (written.await, told) {
+            tracing::warn!(%error, "metrics cannot be written to stdout");
+            told = true;
+        }
+        if ending {
+            return;
+        }
     }
 }
 

@@ -14,7 +14,7 @@ pub mod registry;
 
 pub use catalog::AppendResult;
 use catalog::Metric;
-use causeway_core::outcome::Outcome;
+use causeway_core::outcome::{Fault, FaultCode, Outcome};
 use core::time::Duration;
 use registry::{FamilySnapshot, Registry};
 use std::sync::Arc;
@@ -32,6 +32,15 @@ impl Metrics {
             self.0.observe(Metric::SegmentEntries, &[session], [float(entries)]);
             self.0.observe(Metric::SegmentBytes, &[session], [float(bytes)]);
         }
+    }
+
+    /// An append did not end well: `fault` says whether it may still take effect.
+    pub fn observe_append_fault(&self, session: &str, fault: &Fault) {
+        let result = match fault.code {
+            FaultCode::Timeout | FaultCode::ConnectionLost => AppendResult::Unknown,
+            _ => AppendResult::NotDone,
+        };
+        self.0.add(Metric::Appends, &[session, result.as_str()], 1.0);
     }
 
     /// A batch's send ended after `latency` with these outcomes, one for each entry.

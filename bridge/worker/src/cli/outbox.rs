@@ -1,0 +1,149 @@
+//! `causeway outbox stat`: what waits in the logs, read from the store and not from a worker.
+
+use super::error::CliError;
+use super::output::{self, Table};
+use super::{ConfigArgs, load};
+use crate::clock::SystemClock;
+use crate::wiring::{self, Purpose, StoreSet};
+use causeway_core::identity::{LogName, Slot};
+use causeway_core::outcome::Fault;
+use causeway_core::rows::{Head, Row};
+use causeway_core::units::UnixMillis;
+use causeway_ports::{Clock as _, LogRecord, LogState, Outbox};
+use clap::Subcommand;
+use serde::Serialize;
+use std::process::ExitCode;
+
+/// Commands on the outbox.
+#[derive(Debug, Subcommand)]
+pub enum OutboxCommand {
+    /// Count what waits in each log
+    Stat {
+        #[allow(missing_docs, reason = "clap shows what ConfigArgs says")]
+        #[command(flatten)]
+        config: ConfigArgs,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// What stands in one log.
+#[derive(Debug, Serialize)]
+struct LogStat {
+    log: String,
+    state: &'static str,
+    lanes: u32,
+    epoch: u64,
+    owner: Option<String>,
+    tail: u64,
+    drained: u64,
+    segments: u64,
+    entries: u64,
+    bytes: u64,
+    oldest_created_at: Option<UnixMillis>,
+}
+
+/// Prints the figures of every log of the configured bridge.
+///
+/// # Errors
+/// Where the store cannot be read.
+pub async fn execute(command: OutboxCommand) -> Result<ExitCode, CliError> {
+    let OutboxCommand::Stat { config, json } = command;
+    let config = load::load(&config)?.config;
+    let aws = wiring::aws(&config).await;
+    let outbox = StoreSet::open_outbox(&config.stores, aws.as_ref(), Purpose::Look)?.ok_or_else(|| CliError::unusable("stores.outbox is not configured"))?;
+    let logs = outbox.list_logs().await.map_err(told)?;
+    let mut stats = Vec::new();
+    for record in logs.iter().filter(|record| record.log.bridge() == &*config.bridge.id) {
+        stats.push(stat(&*outbox, record).await.map_err(told)?);
+    }
+    if json {
+        let total: u64 = stats.iter().map(|stat| stat.entries).sum();
+        return output::json(&serde_json::json!({ "bridge": config.bridge.id, "entries": total, "logs": stats }));
+    }
+    let now = SystemClock.wall();
+    let mut table = Table::new(&["LOG", "STATE", "EPOCH", "OWNER", "TAIL", "DRAINED", "SEGMENTS", "ENTRIES", "BYTES", "OLDEST"]);
+    for stat in &stats {
+        table.row(vec![
+            stat.log.clone(),
+            stat.state.to_owned(),
+            stat.epoch.to_string(),
+            stat.owner.clone().unwrap_or_else(|| "-".to_owned()),
+            stat.tail.to_string(),
+            stat.drained.to_string(),
+            stat.segments.to_string(),
+            stat.entries.to_string(),
+            stat.bytes.to_string(),
+            stat.oldest_created_at.map_or_else(|| "-".to_owned(), |at| output::ago(now.since(at))),
+        ]);
+    }
+    if stats.is_empty() { output::line("no log is registered yet: a worker registers its logs when it starts") } else { output::line(&table.render()) }
+}
+
+fn told(fault: Fault) -> CliError {
+    CliError::fault(format!("stores.outbox: {fault}"))
+}
+
+/// Reads a log from its head to its tail. Entries are counted, not unpacked; a running owner goes on meanwhile, so figures are of the moment.
+async fn stat(outbox: &dyn Outbox, record: &LogRecord) -> Result<LogStat, Fault> {
+    let tail = outbox.read_tail(&record.log).await?;
+    let head = outbox.read_head(&record.log).await?.unwrap_or_default();
+    let drained = head.drained.max(tail.map_or(Slot::HEAD, |row| row.drained));
+    let mut stat = LogStat {
+        log: record.log.to_string(),
+        state: match record.state {
+            LogState::Open => "open",
+            LogState::Retired => "retired",
+        },
+        lanes: record.lanes,
+        epoch: tail.map_or(record.epoch.0, |row| row.epoch.0),
+        owner: None,
+        tail: tail.map_or(0, |row| row.slot.0),
+        drained: drained.0,
+        segments: 0,
+        entries: 0,
+        bytes: 0,
+        oldest_created_at: None,
+    };
+    if let Some(tail) = tail {
+        count(outbox, &record.log, drained, tail.slot, &head, &mut stat).await?;
+    }
+    Ok(stat)
+}
+
+async fn count(outbox: &dyn Outbox, log: &LogName, drained: Slot, tail: Slot, head: &Head, stat: &mut LogStat) -> Result<(), Fault> {
+    let mut after = Some(drained);
+    while let Some(from) = after {
+        let page = outbox.read_page(log, from, tail).await?;
+        for (slot, row) in &page.rows {
+            match row {
+                Row::Anchor(anchor) => stat.owner = Some(anchor.owner.clone()),
+                Row::Segment(segment) => {
+                    let unsettled = u64::from(segment.count).saturating_sub(settled_in(head, *slot, segment.count));
+                    if unsettled > 0 {
+                        stat.segments += 1;
+                        stat.entries += unsettled;
+                        stat.bytes += segment.body.len() as u64;
+                        stat.oldest_created_at = Some(stat.oldest_created_at.map_or(segment.created_at, |oldest| oldest.min(segment.created_at)));
+                    }
+                }
+            }
+        }
+        after = page.next_after;
+    }
+    Ok(())
+}
+
+/// How many of the `count` entries of `slot` the head row knows as settled.
+fn settled_in(head: &Head, slot: Slot, count: u32) -> u64 {
+    head.settled_ahead
+        .iter()
+        .filter(|range| range.from.slot <= slot && slot <= range.to.slot)
+        .map(|range| {
+            let first = if range.from.slot == slot { range.from.index } else { 0 };
+            let last = if range.to.slot == slot { range.to.index } else { count.saturating_sub(1) };
+            u64::from((last + 1).saturating_sub(first))
+        })
+        .sum()
+}

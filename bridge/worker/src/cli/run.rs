@@ -1,0 +1,129 @@
+//! `causeway run`: build everything, run it, and end it in order.
+
+use super::error::{CliError, exit};
+use super::{ConfigArgs, load};
+use crate::clock::SystemClock;
+use crate::http::{self, monitor::Monitor};
+use crate::instance;
+use crate::status::StatusBoard;
+use crate::supervisor::{self, End, Program, Signals};
+use crate::telemetry::Metrics;
+use crate::telemetry::collect::Collector;
+use crate::telemetry::emf::Exporter;
+use crate::telemetry::logs::{self, LogFormat};
+use crate::wiring::{self, Purpose, Shared, StoreSet, WiringError};
+use causeway_core::config::model::{self, MetricsExporter};
+use causeway_core::config::{Loaded, Secret};
+use causeway_core::outcome::{Fault, FaultClass, FaultCode};
+use causeway_ports::Sink;
+use clap::{Args, ValueEnum};
+use core::time::Duration;
+use futures_util::future::join_all;
+use std::process::ExitCode;
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+/// How long the first look at stores and queues may take. What does not answer by then is left to the owner loops, which go on trying.
+const PREFLIGHT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What the process does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Role {
+    /// Moves messages.
+    Worker,
+    /// Watches over workers.
+    Control,
+}
+
+/// Arguments of `run`.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// What the process does
+    #[arg(long, value_enum, default_value_t = Role::Worker)]
+    role: Role,
+}
+
+/// Runs until a signal, or until something cannot go on.
+///
+/// # Errors
+/// An unusable configuration, before anything has started.
+pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
+    if args.role == Role::Control {
+        return Err(WiringError::not_built("--role control", "the control role").into());
+    }
+    let loaded = load::load_built(&args.config)?;
+    start_logs(&loaded);
+    let config = &loaded.config;
+    // Signals are heard from here on: a stop during the start ends it in order too.
+    let signals = Signals::new()?;
+    let instance_id = instance::instance_id(config.bridge.instance_name()).await;
+    let listener = http::bind("http.monitor_addr", config.http.monitor_addr.get()).await?;
+    let aws = wiring::aws(config).await;
+    let stores = StoreSet::open(&config.stores, aws.as_ref(), Purpose::Run)?;
+    let sinks = wiring::sinks(config, aws.as_ref())?;
+    preflight(&stores, &sinks).await?;
+
+    let clock = Arc::new(SystemClock);
+    let (metrics, stop) = (Metrics::default(), CancellationToken::new());
+    let status = StatusBoard::new(&config.bridge.id, &instance_id, clock.clone());
+    let shared = Shared { instance_id: instance_id.clone(), clock: clock.clone(), metrics: metrics.clone(), status: status.clone(), stop: stop.clone() };
+    let sessions = wiring::sessions(config, &stores, &sinks, &shared)?;
+    let collector = Collector { metrics, status: status.clone(), outbox: stores.outbox.clone(), sinks };
+    let key = config.http.monitor_api_key.as_ref().map(Secret::reveal);
+    let exporter = (config.bridge.metrics_exporter == MetricsExporter::Emf).then(|| Exporter::new(&config.bridge.id, &instance_id));
+    info!(bridge = %config.bridge.id, instance = %instance_id, version = env!("CARGO_PKG_VERSION"), sessions = sessions.len(), monitor = %config.http.monitor_addr, "starting");
+    let program = Program {
+        sessions,
+        monitor: Monitor::new(collector.clone(), wiring::topology(config), key),
+        listener,
+        exporter,
+        collector,
+        status,
+        stop,
+        shutdown_timeout: config.bridge.shutdown_timeout.get(),
+    };
+    Ok(ExitCode::from(match supervisor::run(program, signals).await {
+        End::Clean => 0,
+        End::Fault => exit::FAULT,
+        End::SecondSignal => exit::SECOND_SIGNAL,
+    }))
+}
+
+fn start_logs(loaded: &Loaded) {
+    let bridge = &loaded.config.bridge;
+    let format = match bridge.log_format {
+        model::LogFormat::Json => LogFormat::Json,
+        model::LogFormat::Human => LogFormat::Human,
+    };
+    logs::start(format, bridge.log_level.as_str());
+    for warning in &loaded.warnings {
+        warn!(code = warning.code, path = %warning.path, at = %warning.at, "{} ({})", warning.message, warning.remedy);
+    }
+}
+
+/// Looks at every store and queue. What is wrong and will not pass by itself ends the start; what may pass is left to the owner loops.
+async fn preflight(stores: &StoreSet, sinks: &[(String, Arc<dyn Sink>)]) -> Result<(), CliError> {
+    let outbox = async { if let Some(store) = &stores.outbox { vec![("stores.outbox".to_owned(), bounded(store.probe()).await)] } else { Vec::new() } };
+    let letters = async { if let Some(store) = &stores.dead_letters { vec![("stores.dlq".to_owned(), bounded(store.probe()).await)] } else { Vec::new() } };
+    let queues = join_all(sinks.iter().map(|(id, sink)| async move { (format!("senders ({id})"), bounded(sink.probe()).await) }));
+    let (outbox, letters, queues) = tokio::join!(outbox, letters, queues);
+    let mut errors = Vec::new();
+    for (part, result) in outbox.into_iter().chain(letters).chain(queues) {
+        match result {
+            Ok(()) => {}
+            Err(fault) if fault.code.class() == FaultClass::Permanent => errors.push(WiringError::of(part, &fault)),
+            Err(fault) => warn!(part, code = fault.code.as_str(), detail = %fault.detail, "not reachable yet; it is tried again"),
+        }
+    }
+    if errors.is_empty() { Ok(()) } else { Err(errors.into()) }
+}
+
+/// The probe's result, within [`PREFLIGHT_TIMEOUT`].
+pub(super) async fn bounded(probe: impl Future<Output = Result<(), Fault>>) -> Result<(), Fault> {
+    let late = || Fault::new(FaultCode::Timeout, format!("no answer within {} s", PREFLIGHT_TIMEOUT.as_secs()));
+    tokio::time::timeout(PREFLIGHT_TIMEOUT, probe).await.unwrap_or_else(|_| Err(late()))
+}
+

@@ -1,0 +1,184 @@
+//! Owns every task of a running program: starts them, and ends them in order.
+//!
+//! The order of an end: not ready any more; the owner loops stop admitting, settle what is in flight, and disconnect; the last metrics go out;
+//! the monitor closes. A second signal ends everything at once: nothing is lost by it, more may be delivered twice.
+
+use crate::http::monitor::Monitor;
+use crate::parts::SessionParts;
+use crate::run::{RunError, SessionEnd, run_session};
+use crate::status::StatusBoard;
+use crate::telemetry::collect::Collector;
+use crate::telemetry::emf::{self, Exporter};
+use core::time::Duration;
+use std::io;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::{Instrument as _, error, info, warn};
+
+/// What closing the monitor and writing the last metrics may take on top of everything else.
+const LAST_RITES: Duration = Duration::from_secs(2);
+
+/// The signals that ask the program to stop: SIGTERM and SIGINT.
+#[derive(Debug)]
+pub struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    /// Listens from now on.
+    ///
+    /// # Errors
+    /// Where the system refuses handlers.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
+}
+
+/// Everything that runs.
+#[derive(Debug)]
+pub struct Program {
+    /// The owner loops.
+    pub sessions: Vec<SessionParts>,
+    /// The monitor.
+    pub monitor: Monitor,
+    /// Where it listens.
+    pub listener: TcpListener,
+    /// Where embedded metrics are made, if they are wanted.
+    pub exporter: Option<Exporter>,
+    /// Where metrics are taken from.
+    pub collector: Collector,
+    /// The status.
+    pub status: StatusBoard,
+    /// Ends the owner loops.
+    pub stop: CancellationToken,
+    /// How long an end may take in all.
+    pub shutdown_timeout: Duration,
+}
+
+/// How the program ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// As asked.
+    Clean,
+    /// A session could not go on, or did not end in time.
+    Fault,
+    /// At once, at a second signal.
+    SecondSignal,
+}
+
+/// Runs the program to its end.
+pub async fn run(program: Program, mut signals: Signals) -> End {
+    let Program { sessions, monitor, listener, exporter, collector, status, stop, shutdown_timeout } = program;
+    let quit = CancellationToken::new();
+    let mut services = JoinSet::new();
+    services.spawn(serve(monitor, listener, quit.clone()));
+    if let Some(exporter) = exporter {
+        services.spawn(emf::run(exporter, collector, quit.clone()));
+    }
+    let mut loops = JoinSet::new();
+    for parts in sessions {
+        let span = tracing::info_span!("session", session = %parts.session);
+        loops.spawn(run_session(parts).instrument(span));
+    }
+    let end = tend(&mut loops, &mut signals, &status, &stop, shutdown_timeout).await;
+    if end == End::SecondSignal {
+        return end;
+    }
+    quit.cancel();
+    let closing = async { while services.join_next().await.is_some() {} };
+    let closed = tokio::select! {
+        closed = tokio::time::timeout(LAST_RITES, closing) => closed.is_ok(),
+        _ = signals.next() => return End::SecondSignal,
+    };
+    if !closed {
+        warn!("a client of the monitor holds its connection; closing without it");
+    }
+    info!(clean = end == End::Clean, "ended");
+    end
+}
+
+/// Waits for the owner loops, and for what ends them.
+async fn tend(
+    loops: &mut JoinSet<Result<SessionEnd, RunError>>,
+    signals: &mut Signals,
+    status: &StatusBoard,
+    stop: &CancellationToken,
+    shutdown_timeout: Duration,
+) -> End {
+    let mut end = End::Clean;
+    let mut signalled = false;
+    let mut deadline: Option<Instant> = None;
+    loop {
+        let late = async {
+            match deadline {
+                Some(at) => tokio::time::sleep_until(at).await,
+                None => core::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            name = signals.next() => {
+                if signalled {
+                    error!(signal = name, "second signal: ending at once");
+                    return End::SecondSignal;
+                }
+                signalled = true;
+                info!(signal = name, timeout_s = shutdown_timeout.as_secs(), "stopping");
+            }
+            ended = loops.join_next() => match ended {
+                None => return end,
+                Some(ended) => if !note(ended, stop.is_cancelled()) {
+                    end = End::Fault;
+                }
+            },
+            () = late => {
+                error!("not ended within shutdown_timeout; what is left stands in the log or with the broker");
+                return End::Fault;
+            }
+        }
+        // The first signal and the first end both end the rest.
+        status.begin_shutdown();
+        stop.cancel();
+        deadline.get_or_insert_with(|| Instant::now() + shutdown_timeout);
+    }
+}
+
+/// Logs how a loop ended, and answers whether that was an end in order.
+fn note(ended: Result<Result<SessionEnd, RunError>, JoinError>, asked: bool) -> bool {
+    match ended {
+        Ok(Ok(SessionEnd::Clean)) if asked => true,
+        Ok(Ok(SessionEnd::DeadlinePassed)) if asked => {
+            warn!("a session ended at drain_timeout with work left: it stands in the log and goes on with the next start");
+            true
+        }
+        Ok(Ok(SessionEnd::Clean | SessionEnd::DeadlinePassed)) => {
+            error!("a session ended though nobody asked it to");
+            false
+        }
+        Ok(Err(fault)) => {
+            error!(%fault, "a session cannot go on");
+            false
+        }
+        Err(panic) => {
+            error!(%panic, "an owner loop broke: a defect, please report it with this log");
+            false
+        }
+    }
+}
+
+async fn serve(monitor: Monitor, listener: TcpListener, quit: CancellationToken) {
+    if let Err(error) = monitor.serve(listener, quit).await {
+        error!(%error, "the monitor ended");
+    }
+}

@@ -1,0 +1,230 @@
+//! From the configuration to running parts: the only place that names adapters.
+
+mod capped;
+mod source;
+mod stores;
+
+pub use source::source_options;
+pub use stores::{Purpose, StoreSet};
+
+use crate::parts::{RouteParts, SessionParts};
+use crate::status::{SessionRole, SessionStatus, StatusBoard};
+use crate::telemetry::Metrics;
+use capped::CappedSink;
+use causeway_aws::{AwsClients, AwsOptions, SqsOptions, SqsSink};
+use causeway_core::config::model::{OutboxOptions, Route, Session};
+use causeway_core::config::{Config, SqsSenderSettings, StoreBackend};
+use causeway_core::dead_letter::Destination;
+use causeway_core::identity::LogName;
+use causeway_core::outcome::Fault;
+use causeway_ports::{Clock, Sink};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use thiserror::Error;
+use tokio_util::sync::CancellationToken;
+
+/// A part that cannot be built: the configuration is unusable as it is.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{part}: {code}: {detail}")]
+pub struct WiringError {
+    /// The part, by its place in the configuration, such as `stores.outbox`.
+    pub part: String,
+    /// A stable code.
+    pub code: &'static str,
+    /// What is wrong and what to do.
+    pub detail: String,
+}
+
+impl WiringError {
+    /// An error of `part`.
+    pub fn new(part: impl Into<String>, code: &'static str, detail: impl Into<String>) -> Self {
+        Self { part: part.into(), code, detail: detail.into() }
+    }
+
+    /// What a fault means for `part`.
+    pub fn of(part: impl Into<String>, fault: &Fault) -> Self {
+        Self::new(part, fault.code.as_str(), fault.detail.clone())
+    }
+
+    /// For a setting that `check` knows and this release does not carry out.
+    pub fn not_built(part: impl Into<String>, what: &str) -> Self {
+        Self::new(part, "E_NOT_BUILT", format!("this release does not do {what} yet: leave it out"))
+    }
+}
+
+/// Whether anything in the configuration is reached through AWS.
+#[must_use]
+pub fn needs_aws(config: &Config) -> bool {
+    let in_dynamodb = |backend: Option<StoreBackend>| matches!(backend, Some(StoreBackend::Dynamodb { .. }));
+    in_dynamodb(config.stores.outbox_backend()) || in_dynamodb(config.stores.dlq_backend()) || config.senders.iter().any(|sender| sender.sqs().is_some())
+}
+
+/// AWS clients, where anything needs them.
+pub async fn aws(config: &Config) -> Option<AwsClients> {
+    if needs_aws(config) { Some(AwsClients::load(&AwsOptions::default()).await) } else { None }
+}
+
+/// The destinations by sender id, in the order of the configuration.
+///
+/// # Errors
+/// Every sender that cannot be built.
+pub fn sinks(config: &Config, aws: Option<&AwsClients>) -> Result<Vec<(String, Arc<dyn Sink>)>, Vec<WiringError>> {
+    let (mut built, mut errors) = (Vec::new(), Vec::new());
+    for (index, sender) in config.senders.iter().enumerate() {
+        let part = format!("senders[{index}] ({})", sender.id);
+        if sender.options.credentials_uri.is_some() {
+            errors.push(WiringError::not_built(format!("{part}.options.credentials_uri"), "credentials of a sender's own"));
+            continue;
+        }
+        match (sender.sqs(), aws) {
+            (Some(settings), Some(clients)) => match sqs_sink(clients, settings) {
+                Ok(sink) => built.push((sender.id.to_string(), sink)),
+                Err(fault) => errors.push(WiringError::of(part, &fault)),
+            },
+            (Some(_), None) | (None, _) => errors.push(WiringError::not_built(part, "senders other than SQS")),
+        }
+    }
+    if errors.is_empty() { Ok(built) } else { Err(errors) }
+}
+
+fn sqs_sink(clients: &AwsClients, settings: SqsSenderSettings) -> Result<Arc<dyn Sink>, Fault> {
+    let options = SqsOptions {
+        queue_url: settings.queue_url,
+        region: settings.region,
+        delay_seconds: settings.delay_seconds,
+        max_message_bytes: settings.max_message_bytes as usize,
+    };
+    let sink = SqsSink::new(clients, options)?;
+    Ok(Arc::new(CappedSink::new(Arc::new(sink), settings.batch_size as usize, settings.timeout)))
+}
+
+/// What every session of the process shares.
+#[derive(Clone)]
+pub struct Shared {
+    /// This process's name.
+    pub instance_id: String,
+    /// The clocks.
+    pub clock: Arc<dyn Clock>,
+    /// Where observations go.
+    pub metrics: Metrics,
+    /// Where the status is published.
+    pub status: StatusBoard,
+    /// Ends everything.
+    pub stop: CancellationToken,
+}
+
+/// The owner loops' parts, one for each session that feeds a route, in the order of the configuration. Each is published as not open yet.
+///
+/// # Errors
+/// Every part that cannot be built.
+pub fn sessions(
+    config: &Config,
+    stores: &StoreSet,
+    sinks: &[(String, Arc<dyn Sink>)],
+    shared: &Shared,
+) -> Result<Vec<SessionParts>, Vec<WiringError>> {
+    let (mut built, mut errors) = (Vec::new(), Vec::new());
+    for (index, session) in config.sessions.iter().enumerate() {
+        let routes: Vec<&Route> = config.routes.iter().filter(|route| config.source_session(route).is_some_and(|feeds| feeds.id == session.id)).collect();
+        if routes.is_empty() {
+            continue;
+        }
+        match session_parts(config, index, session, &routes, stores, sinks, shared) {
+            Ok(parts) => built.push(parts),
+            Err(error) => errors.push(error),
+        }
+    }
+    if built.is_empty() && errors.is_empty() {
+        errors.push(WiringError::new("routes", "E_NO_ROUTE", "no route is fed by a session: there is nothing to run"));
+    }
+    if errors.is_empty() { Ok(built) } else { Err(errors) }
+}
+
+fn session_parts(
+    config: &Config,
+    index: usize,
+    session: &Session,
+    routes: &[&Route],
+    stores: &StoreSet,
+    sinks: &[(String, Arc<dyn Sink>)],
+    shared: &Shared,
+) -> Result<SessionParts, WiringError> {
+    let part = format!("sessions[{index}] ({})", session.id);
+    let outbox = stores.outbox.clone().ok_or_else(|| WiringError::new("stores.outbox", "E_MISSING", "routes need an outbox: configure one"))?;
+    let log = LogName::new(&config.bridge.id, &session.id, 0).map_err(|error| WiringError::new(part.as_str(), "E_ID", error.to_string()))?;
+    let options = source_options(config, session, &part)?;
+    let routes: Vec<RouteParts> = routes.iter().map(|route| route_parts(config, route, session, sinks)).collect::<Result<_, _>>()?;
+    let block = config.session_block(&session.id);
+    let status = SessionStatus {
+        id: session.id.to_string(),
+        broker: options.broker_url.to_string(),
+        role: SessionRole::Owner,
+        subscriptions_wanted: options.subscriptions.len(),
+        ..SessionStatus::default()
+    };
+    // From here on the loop owes signs of life.
+    shared.status.publish(status, Vec::new());
+    Ok(SessionParts {
+        session: session.id.to_string(),
+        owner: shared.instance_id.clone(),
+        broker: options.broker_url.to_string(),
+        subscriptions_wanted: options.subscriptions.len(),
+        log,
+        routes,
+        outbox,
+        limits: config.stores.outbox.as_ref().map_or_else(OutboxOptions::default, |store| store.options.clone()),
+        stale_claim: config.stale_claim(),
+        max_concurrent_sends: block.map_or(10, |block| block.drain_max_concurrency as usize),
+        dead_letters: stores.dead_letters.clone(),
+        start_source: Some(source::starter(options)),
+        clock: Arc::clone(&shared.clock),
+        metrics: shared.metrics.clone(),
+        status: shared.status.clone(),
+        stop: shared.stop.clone(),
+        drain_timeout: config.bridge.drain_limit(),
+    })
+}
+
+fn route_parts(config: &Config, route: &Route, session: &Session, sinks: &[(String, Arc<dyn Sink>)]) -> Result<RouteParts, WiringError> {
+    let part = format!("routes ({})", route.id);
+    let missing = |what: &str| WiringError::new(part.as_str(), "E_REFERENCE", format!("{what} does not exist"));
+    let binding = route.bindings.first().and_then(|id| config.binding(id)).ok_or_else(|| missing("its binding"))?;
+    let sink = sinks.iter().find(|(id, _)| *id == *binding.sender_id).ok_or_else(|| missing("its binding's sender"))?;
+    Ok(RouteParts {
+        id: route.id.to_string(),
+        receiver: route.receiver_id.to_string(),
+        destination: Destination { binding: binding.id.to_string(), address: binding.address.clone(), session: session.id.to_string() },
+        sink: Arc::clone(&sink.1),
+        policy: route.policy.clone(),
+    })
+}
+
+/// What `/topology` shows of the configuration: ids and kinds, no addresses with secrets, no options.
+#[must_use]
+pub fn topology(config: &Config) -> Value {
+    let kind = |backend: Option<StoreBackend>| match backend {
+        Some(StoreBackend::Memory) => json!({ "type": "memory" }),
+        Some(StoreBackend::Sqlite { path }) => json!({ "type": "sqlite", "path": path }),
+        Some(StoreBackend::Dynamodb { table }) => json!({ "type": "dynamodb", "table": table }),
+        None => Value::Null,
+    };
+    let senders: BTreeMap<&str, Option<String>> = config.senders.iter().map(|sender| (&*sender.id, sender.sqs().map(|sqs| sqs.queue_url))).collect();
+    json!({
+        "version": config.version,
+        "deployment_mode": config.bridge.mode(),
+        "stores": { "outbox": kind(config.stores.outbox_backend()), "dlq": kind(config.stores.dlq_backend()) },
+        "sessions": config.sessions.iter().map(|session| json!({
+            "id": session.id, "transport": session.transport, "session_mode": session.session_mode,
+            "broker": session.options.session.urls().iter().map(ToString::to_string).collect::<Vec<_>>(),
+        })).collect::<Vec<_>>(),
+        "receivers": config.receivers.iter().map(|receiver| json!({
+            "id": receiver.id, "session_id": receiver.session_id, "topics": receiver.topics.iter().map(|topic| &topic.topic).collect::<Vec<_>>(),
+        })).collect::<Vec<_>>(),
+        "senders": config.senders.iter().map(|sender| json!({ "id": sender.id, "queue_url": senders.get(&*sender.id) })).collect::<Vec<_>>(),
+        "bindings": config.bindings.iter().map(|binding| json!({ "id": binding.id, "sender_id": binding.sender_id, "address": binding.address })).collect::<Vec<_>>(),
+        "routes": config.routes.iter().map(|route| json!({
+            "id": route.id, "receiver_id": route.receiver_id, "delivery_mode": route.delivery_mode, "bindings": route.bindings,
+        })).collect::<Vec<_>>(),
+    })
+}

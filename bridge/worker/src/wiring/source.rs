@@ -1,0 +1,150 @@
+//! MQTT sources.
+
+use super::WiringError;
+use crate::parts::StartSource;
+use async_trait::async_trait;
+use causeway_core::config::model::{ClientIdSuffix, ProtocolVersion, Session};
+use causeway_core::config::{ClientCertificate, Config, Credentials, MqttSettings, TlsSettings, TrustAnchors};
+use causeway_mqtt::{BrokerUrl, CaSource, ClientIdentity, Secret, SourceOptions, Subscription, TlsOptions};
+use causeway_ports::{DeliveryId, Source, SourceCounters, SourceEvent};
+use core::time::Duration;
+use std::path::Path;
+use std::sync::Arc;
+
+/// What the source of `session` needs to know; `part` names the session in messages. Reads the certificates that the configuration names.
+///
+/// # Errors
+/// The first thing that makes no sense or is not built.
+pub fn source_options(config: &Config, session: &Session, part: &str) -> Result<SourceOptions, WiringError> {
+    let settings = session.mqtt();
+    refuse_unbuilt(session, &settings, part)?;
+    let field = |name: &str| format!("{part}.options.session.{name}");
+    let url = settings.broker.urls.first().ok_or_else(|| WiringError::new(field("broker_url"), "E_BROKER_URL", "there is none"))?;
+    let broker_url = BrokerUrl::parse(&url.to_string()).map_err(|error| WiringError::new(field("broker_url"), error.code(), error.to_string()))?;
+    let mut options = SourceOptions::new(broker_url, client_id(session, &settings, part)?);
+    options.clean_start = settings.clean_start;
+    options.session_expiry = settings.session_expiry_seconds;
+    options.keep_alive = settings.keep_alive.unwrap_or_default();
+    options.receive_maximum = settings.receive_maximum;
+    options.max_packet_bytes = settings.max_packet_bytes;
+    options.connect_timeout = settings.connect_timeout;
+    options.reconcile_timeout = settings.reconcile_timeout;
+    options.reconnect_delay = settings.reconnect_delay;
+    options.reconnect_max_delay = settings.reconnect_max_delay;
+    options.allow_plaintext_credentials = settings.allow_plaintext_credentials;
+    if let Credentials::Login { username, password } = &settings.credentials {
+        let password = Secret::new(password.as_ref().map_or("", |secret| secret.reveal()));
+        options.credentials = Some(causeway_mqtt::Credentials { username: username.clone(), password });
+    }
+    if options.broker_url.uses_tls() {
+        options.tls = tls_options(&settings.broker.tls, &field("tls"))?;
+    }
+    options.subscriptions = subscriptions(config, session);
+    options.validate().map_err(|error| WiringError::new(part, error.code(), error.to_string()))?;
+    Ok(options)
+}
+
+/// What `check` accepts and this source cannot do.
+fn refuse_unbuilt(session: &Session, settings: &MqttSettings, part: &str) -> Result<(), WiringError> {
+    let written = &session.options.session;
+    let refuse = |name: &str, what: &str| Err(WiringError::not_built(format!("{part}.options.session.{name}"), what));
+    if settings.broker.urls.len() > 1 {
+        return refuse("broker_urls", "several addresses of one broker");
+    }
+    if settings.broker.urls.iter().any(causeway_core::config::BrokerUrl::is_websocket) {
+        return refuse("broker_url", "websockets");
+    }
+    if written.protocol_version != ProtocolVersion::V5 {
+        return refuse("protocol_version", "MQTT 3.1.1");
+    }
+    if settings.will.is_some() {
+        return refuse("will", "wills");
+    }
+    if settings.no_local {
+        return refuse("no_local", "`no_local`");
+    }
+    if matches!(settings.credentials, Credentials::Uri(_)) {
+        return refuse("credentials_uri", "credentials from elsewhere; use `username` and `password: ${VARIABLE}`");
+    }
+    Ok(())
+}
+
+fn client_id(session: &Session, settings: &MqttSettings, part: &str) -> Result<String, WiringError> {
+    let id = &settings.client_id;
+    Ok(match session.options.session.client_id_suffix {
+        None => id.clone(),
+        Some(ClientIdSuffix::Hostname) => format!("{id}-{}", crate::instance::host_name()),
+        Some(ClientIdSuffix::Nonce) => {
+            let nonce = getrandom::u32().map_err(|error| WiringError::new(part, "E_RANDOM", format!("the operating system has no random bits: {error}")))?;
+            format!("{id}-{nonce:08x}")
+        }
+    })
+}
+
+/// The filters of the receivers that routes take from, in the order of the configuration.
+fn subscriptions(config: &Config, session: &Session) -> Vec<Subscription> {
+    let routed = |id: &str| config.routes.iter().any(|route| *route.receiver_id == *id);
+    let receivers = config.receivers.iter().filter(|receiver| receiver.session_id.as_ref() == Some(&session.id) && routed(&receiver.id));
+    receivers
+        .flat_map(|receiver| {
+            let id: Arc<str> = Arc::from(receiver.id.as_str());
+            receiver.topics.iter().map(move |topic| Subscription { filter: topic.topic.clone(), qos: topic.qos, receiver: Arc::clone(&id) })
+        })
+        .collect()
+}
+
+fn tls_options(settings: &TlsSettings, field: &str) -> Result<TlsOptions, WiringError> {
+    let read = |name: &str, path: &Path| {
+        std::fs::read(path).map_err(|error| WiringError::new(format!("{field}.{name}"), "E_FILE", format!("{} cannot be read: {error}", path.display())))
+    };
+    let ca = match &settings.trust {
+        TrustAnchors::System => CaSource::SystemRoots,
+        TrustAnchors::File(path) => CaSource::Pem(read("ca_cert_file", path)?),
+        TrustAnchors::Pem(pem) => CaSource::Pem(pem.reveal().as_bytes().to_vec()),
+    };
+    let client = match &settings.client {
+        None => None,
+        Some(ClientCertificate::Files { certificate, key }) => {
+            Some(ClientIdentity { cert_pem: read("cert_file", certificate)?, key_pem: read("key_file", key)? })
+        }
+        Some(ClientCertificate::Pem { certificate, key }) => {
+            Some(ClientIdentity { cert_pem: certificate.reveal().as_bytes().to_vec(), key_pem: key.reveal().as_bytes().to_vec() })
+        }
+    };
+    Ok(TlsOptions { ca, client })
+}
+
+/// Connects a source with `options`, once somebody asks for it.
+pub(super) fn starter(options: SourceOptions) -> StartSource {
+    Box::new(move || {
+        // Without random bits the pauses between attempts are those of every other process: unkind to the broker, not wrong.
+        let seed = getrandom::u64().unwrap_or_default();
+        match causeway_mqtt::start(options, seed) {
+            Ok(source) => Box::new(source) as Box<dyn Source>,
+            Err(error) => {
+                tracing::error!(code = error.code(), %error, "the source cannot start");
+                Box::new(Ended)
+            }
+        }
+    })
+}
+
+/// A source that could not start.
+struct Ended;
+
+#[async_trait]
+impl Source for Ended {
+    async fn next(&mut self) -> SourceEvent {
+        SourceEvent::Closed
+    }
+
+    fn acknowledge(&mut self, _: DeliveryId) {}
+
+    fn pause(&mut self, _: bool) {}
+
+    async fn close(&mut self, _: Duration) {}
+
+    fn counters(&self) -> SourceCounters {
+        SourceCounters::default()
+    }
+}
