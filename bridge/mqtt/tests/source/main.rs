@@ -7,6 +7,7 @@
     reason = "tests"
 )]
 
+mod broker;
 mod mosquitto;
 mod packets;
 mod real;

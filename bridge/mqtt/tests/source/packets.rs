@@ -322,4 +322,13 @@ impl Publisher {
             .await
             .unwrap();
     }
+
+    /// Publishes with quality of service 2 and completes the handshake.
+    pub async fn publish_exactly_once(&mut self, publish: &Publish) {
+        self.next_id = self.next_id % 60_000 + 1;
+        self.stream.write_all(&Publish { id: self.next_id, qos: 2, ..publish.clone() }.encode()).await.unwrap();
+        assert_eq!(read(&mut self.stream).await.unwrap().0, 0x50);
+        self.stream.write_all(&packet(0x62, &self.next_id.to_be_bytes())).await.unwrap();
+        assert_eq!(read(&mut self.stream).await.unwrap().0, 0x70);
+    }
 }
