@@ -1,7 +1,187 @@
-//! What the schema knows and this release does not do yet.
-use super::{Fault, Loaded};
-/// Placeholder.
+//! What the schema knows and this release does not carry out yet. `run` refuses it; nothing is ever parsed and then ignored.
+//!
+//! Whoever builds a feature deletes its line here.
+
+use super::fault::{Fault, Severity};
+use super::model::{
+    Config, DeliveryMode, DispatchMode, ProtocolVersion, Route, SessionMode, Transport,
+};
+use super::{Loaded, tree};
+use std::collections::BTreeSet;
+
+/// Fields that are refused wherever they are written. `[]` stands for any element of a list.
+const FIELDS: &[(&str, &str)] = &[
+    ("bridge.cluster", "a cluster of replicas"),
+    ("bridge.max_drain_timeout", "a drain bounded by the number of waiting messages"),
+    ("bridge.per_record_drain_timeout", "a drain bounded by the number of waiting messages"),
+    ("http.admin_addr", "the admin interface"),
+    ("http.admin_api_key", "the admin interface"),
+    ("http.cors_origins", "answers to other web origins"),
+    ("http.tls_cert_file", "TLS on the program's own listeners"),
+    ("http.tls_key_file", "TLS on the program's own listeners"),
+    ("http.transport_addr", "HTTP receivers"),
+    ("receivers[].topics[].options", "asking again for a subscription that was granted less"),
+    ("routes[].policy.depth_cache_ttl", "a bounded outbox"),
+    ("routes[].policy.max_outbox_depth", "a bounded outbox"),
+    ("routes[].policy.on_filtered", "processors"),
+    ("routes[].processors", "processors"),
+    ("routes[].resolver", "resolvers"),
+    ("routes[].session", "leases"),
+    ("senders[].options.credentials_uri", "credentials from elsewhere than the AWS chain"),
+    ("senders[].options.fifo", "FIFO queues"),
+    ("senders[].options.message_group_id", "FIFO queues"),
+    ("sessions[].options.session.client_id_suffix", "a client_id of each replica's own"),
+    ("sessions[].options.session.credentials_uri", "credentials from elsewhere; use `username` and `password`"),
+    ("sessions[].options.session.reconnect_timeout", "a timeout for reconnections of their own; connect_timeout holds for them too"),
+    ("sessions[].options.session.unmatched_grace", "holding back what no receiver asked for"),
+    ("sessions[].options.session.will", "wills"),
+    ("stores.dlq.auto_redrive_window", "redrive when a subscription returns"),
+    ("stores.lease", "leases"),
+    ("stores.managed_subscriptions", "the history of subscriptions"),
+    ("stores.outbox.options.compaction_grace", "keeping settled messages"),
+    ("stores.outbox.options.mailbox_poll", "the mailbox"),
+    ("stores.outbox.options.retention", "keeping settled messages"),
+];
+
+/// A use of something that is refused: the path, and what it is.
+type Use = (String, &'static str);
+
+/// What is refused for its value, or where nothing is written.
+const USES: &[fn(&Config) -> Vec<Use>] = &[
+    |config| if config.bridge.is_clustered() { vec![("bridge.deployment_mode".to_owned(), "clustered mode")] } else { Vec::new() },
+    |config| sessions(config, "session_mode", "exclusive sessions", |session| session.session_mode == SessionMode::Exclusive),
+    |config| sessions(config, "lanes", "several lanes", |session| session.lanes > 1),
+    |config| sessions(config, "options.session.protocol_version", "MQTT 3.1.1", |session| session.options.session.protocol_version != ProtocolVersion::V5),
+    |config| sessions(config, "options.session.no_local", "no_local", |session| session.options.session.no_local),
+    |config| sessions(config, "options.session.broker_urls", "several addresses of one broker", |session| session.options.session.urls().len() > 1),
+    |config| sessions(config, "options.session", "websockets", |session| session.options.session.urls().iter().any(super::BrokerUrl::is_websocket)),
+    |config| each("receivers", &config.receivers, "transport", "receiving from SQS", |receiver| receiver.transport == Some(Transport::Sqs)),
+    |config| each("senders", &config.senders, "session_id", "publishing to MQTT", |sender| sender.session_id.is_some()),
+    |config| {
+        let fifo = |url: &Option<String>| url.as_deref().is_some_and(|url| url.ends_with(".fifo"));
+        each("senders", &config.senders, "options.queue_url", "FIFO queues", move |sender| fifo(&sender.options.queue_url))
+    },
+    |config| each("bindings", &config.bindings, "session_id", "an outbox of a binding's own", |binding| binding.session_id.is_some()),
+    |config| each("bindings", &config.bindings, "address", "placeholders in addresses", |binding| binding.address.contains('{')),
+    |config| routes(config, "delivery_mode", "direct_hold", |route| route.delivery_mode == DeliveryMode::DirectHold),
+    |config| routes(config, "delivery_mode", "spill_outbox", |route| route.delivery_mode == DeliveryMode::SpillOutbox),
+    |config| routes(config, "dispatch_mode", "fan_out", |route| route.dispatch_mode == DispatchMode::FanOut),
+    |config| routes(config, "bindings", "choosing among several bindings", |route| route.bindings.len() > 1),
+    |config| routes(config, "trust_bridge_headers", "believing headers of other bridges", |route| route.trust_bridge_headers),
+    |config| {
+        let mut seen = BTreeSet::new();
+        routes(config, "receiver_id", "several routes from one receiver", move |route| !seen.insert(route.receiver_id.to_string()))
+    },
+];
+
+/// Everything in the configuration that this release does not carry out, in the order of the files.
 #[must_use]
-pub fn not_built(_: &Loaded) -> Vec<Fault> {
-    Vec::new()
+pub fn not_built(loaded: &Loaded) -> Vec<Fault> {
+    let mut uses: Vec<Use> = USES.iter().flat_map(|find| find(&loaded.config)).collect();
+    for path in loaded.positions.places.keys() {
+        let pattern = without_indices(path);
+        if let Some((_, what)) = FIELDS.iter().find(|(field, _)| *field == pattern) {
+            uses.push((path.clone(), what));
+        }
+    }
+    let mut faults: Vec<Fault> = uses.into_iter().map(|(path, what)| fault(loaded, path, what)).collect();
+    faults.sort_by(|a, b| loaded.positions.order(a).cmp(&loaded.positions.order(b)));
+    faults
+}
+
+fn fault(loaded: &Loaded, path: String, what: &str) -> Fault {
+    let remedy = if what == "direct_hold" {
+        "write `delivery_mode: shared_outbox`".to_owned()
+    } else if loaded.is_set(&path) {
+        "remove it, or wait for a release that has it".to_owned()
+    } else {
+        "leave it out, or wait for a release that has it".to_owned()
+    };
+    Fault {
+        code: "E_NOT_BUILT",
+        severity: Severity::Error,
+        at: loaded.position(&path),
+        message: format!("`{}` is valid, but this release does not do {what} yet", path.rsplit('.').next().unwrap_or(&path)),
+        path,
+        remedy,
+    }
+}
+
+/// `routes[0].policy` as `routes[].policy`.
+fn without_indices(path: &str) -> String {
+    let mut out = String::with_capacity(path.len());
+    for c in path.chars() {
+        if !(c.is_ascii_digit() && out.rfind('[') > out.rfind(']')) {
+            out.push(c);
+        }
+    }
+    out
+}
+
+fn each<T>(section: &str, items: &[T], field: &str, what: &'static str, mut is_used: impl FnMut(&T) -> bool) -> Vec<Use> {
+    let used = items.iter().enumerate().filter(|(_, item)| is_used(item));
+    used.map(|(index, _)| (tree::child(&tree::element(section, index), field), what)).collect()
+}
+
+fn sessions(config: &Config, field: &str, what: &'static str, is_used: impl FnMut(&super::model::Session) -> bool) -> Vec<Use> {
+    each("sessions", &config.sessions, field, what, is_used)
+}
+
+fn routes(config: &Config, field: &str, what: &'static str, is_used: impl FnMut(&Route) -> bool) -> Vec<Use> {
+    each("routes", &config.routes, field, what, is_used)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+    use super::super::{Source, json_schema, load};
+    use super::*;
+
+    #[test]
+    fn indices_are_left_out_of_patterns() {
+        assert_eq!(without_indices("routes[10].policy.on_2[3]"), "routes[].policy.on_2[]");
+    }
+
+    /// A line about a field that does not exist would never fire.
+    #[test]
+    fn every_line_names_a_field_of_the_schema() {
+        let schema = json_schema();
+        for (field, _) in FIELDS {
+            assert!(schema_has(&schema, &schema, field), "{field}");
+        }
+    }
+
+    fn schema_has(root: &serde_json::Value, at: &serde_json::Value, path: &str) -> bool {
+        let at = resolve(root, at);
+        if path.is_empty() {
+            return true;
+        }
+        if let Some(rest) = path.strip_prefix("[]") {
+            return schema_has(root, &at["items"], rest.trim_start_matches('.'));
+        }
+        let end = path.find(['.', '[']).unwrap_or(path.len());
+        let (key, rest) = path.split_at(end);
+        let child = &at["properties"][key];
+        !child.is_null() && schema_has(root, child, rest.trim_start_matches('.'))
+    }
+
+    fn resolve<'s>(root: &'s serde_json::Value, at: &'s serde_json::Value) -> &'s serde_json::Value {
+        let inner = at["anyOf"].as_array().and_then(|any| any.iter().find(|one| one["type"] != "null")).unwrap_or(at);
+        match inner["$ref"].as_str().or_else(|| inner["allOf"][0]["$ref"].as_str()) {
+            Some(reference) => root.pointer(reference.trim_start_matches('#')).unwrap(),
+            None => inner,
+        }
+    }
+
+    #[test]
+    fn the_clustered_scenario_is_valid_and_not_built() {
+        let text = include_str!("../../../../tests/vectors/scenario.yaml");
+        let loaded = load(&[Source { name: "s", text }], &|_| None).unwrap();
+        let faults = not_built(&loaded);
+        let paths: Vec<&str> = faults.iter().map(|fault| fault.path.as_str()).collect();
+        for path in ["bridge.deployment_mode", "sessions[0].session_mode", "stores.lease", "stores.managed_subscriptions", "routes[0].session"] {
+            assert!(paths.contains(&path), "{path} in {paths:?}");
+        }
+        assert!(faults.iter().all(|fault| fault.code == "E_NOT_BUILT" && fault.at.line > 1));
+    }
 }

@@ -68,14 +68,11 @@ impl BrokerUrl {
         if authority.contains('@') {
             return Err("it holds credentials");
         }
-        if path.len() > 1
-            && !matches!(
-                transport,
-                BrokerTransport::WebSocket | BrokerTransport::SecureWebSocket
-            )
-        {
+        let websocket = matches!(transport, BrokerTransport::WebSocket | BrokerTransport::SecureWebSocket);
+        if path.len() > 1 && !websocket {
             return Err("it holds a path");
         }
+        let path = if websocket { path } else { "" };
         let (host, port) = match authority.strip_prefix('[') {
             Some(rest) => {
                 let (host, tail) = rest.split_once(']').ok_or("the bracket is not closed")?;
@@ -242,7 +239,7 @@ mod tests {
             ("mqtt://h", "tcp://h:1883"),
             ("mqtts://h", "tls://h:8883"),
             ("ssl://h:1", "tls://h:1"),
-            ("tcp://h:1883/", "tcp://h:1883/"),
+            ("tcp://h:1883/", "tcp://h:1883"),
             ("tcp://[::1]:1884", "tcp://[::1]:1884"),
             ("wss://h/mqtt", "wss://h:443/mqtt"),
         ] {
