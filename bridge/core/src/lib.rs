@@ -7,6 +7,7 @@ pub mod config;
 pub mod dead_letter;
 pub mod drain;
 pub mod identity;
+pub mod lease;
 pub mod log;
 pub mod message;
 pub mod outcome;

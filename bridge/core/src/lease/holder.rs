@@ -1,0 +1,216 @@
+//! One that holds a lease.
+
+use super::row::{LeaseRow, OwnerFacts, RawLease, Tuple};
+use super::{Condition, Held, LeaseAnswer, LeaseWrite};
+use crate::drain::retry::Jitter;
+use crate::outcome::{Fault, Outcome};
+use crate::units::{Instant, UnixMillis};
+use core::time::Duration;
+
+/// How a holder keeps its lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Upkeep {
+    /// How long the lease holds.
+    pub ttl: Duration,
+    /// From one renewal to the next.
+    pub renew_interval: Duration,
+    /// The range of the random shift of a renewal, half of it each way.
+    pub jitter: Duration,
+    /// Renewals that may fail in a row before the row is read.
+    pub max_fails: u32,
+    /// Nothing begins later than this before the deadline.
+    pub guard: Duration,
+}
+
+/// What to do next.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// Nothing before this moment.
+    Until(Instant),
+    /// Renew.
+    Renew(LeaseWrite),
+    /// Read the row, consistently: after too many failures only the row itself tells.
+    Read,
+    /// Stop acting at once.
+    StepDown(Why),
+}
+
+/// Why a holder steps down.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// The deadline passed without a renewal.
+    Expired,
+    /// The row belongs to somebody else, or to nobody.
+    Lost,
+    /// The row cannot be believed.
+    Corrupt,
+    /// Renewals failed too often, and the row does not say that the lease is still held.
+    Failing(Fault),
+}
+
+/// One that holds a lease.
+#[derive(Clone, Debug)]
+pub struct Holder {
+    upkeep: Upkeep,
+    row: LeaseRow,
+    deadline: Instant,
+    renew_at: Instant,
+    fails: u32,
+    sent: Option<(LeaseRow, Instant)>,
+    /// Every renewal that was sent and not answered, or answered with "unknown": any of them may stand in the row.
+    unanswered: Vec<(Tuple, Instant)>,
+    jitter: Jitter,
+    released: bool,
+}
+
+impl Holder {
+    /// Holds what a standby won.
+    #[must_use]
+    pub fn new(upkeep: Upkeep, held: Held, now: Instant, jitter: Jitter) -> Self {
+        let mut holder = Self {
+            upkeep,
+            row: held.row,
+            deadline: held.deadline,
+            renew_at: now,
+            fails: 0,
+            sent: None,
+            unanswered: Vec::new(),
+            jitter,
+            released: false,
+        };
+        holder.schedule(now);
+        holder
+    }
+
+    /// The fencing version.
+    #[must_use]
+    pub const fn version(&self) -> u64 {
+        self.row.tuple.version
+    }
+
+    /// Until when it may act, without the guard.
+    #[must_use]
+    pub const fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    /// Whether an effect may begin now.
+    #[must_use]
+    pub fn may_act(&self, now: Instant) -> bool {
+        !self.released && now.plus(self.upkeep.guard) < self.deadline
+    }
+
+    /// What to do now. Not to be asked while a renewal or a read is under way.
+    pub fn poll(&mut self, now: Instant, wall: UnixMillis) -> Step {
+        if now >= self.deadline {
+            return Step::StepDown(Why::Expired);
+        }
+        if now < self.renew_at {
+            return Step::Until(self.renew_at.min(self.deadline));
+        }
+        if self.fails >= self.upkeep.max_fails {
+            return Step::Read;
+        }
+        let renewed_at = UnixMillis(wall.0.max(self.newest_renewal().0 + 1));
+        let tuple = Tuple { renewed_at, expires_at: renewed_at.plus(self.upkeep.ttl), ..self.row.tuple.clone() };
+        let row = LeaseRow { tuple, evidence: None, ..self.row.clone() };
+        self.sent = Some((row.clone(), now));
+        let condition = Condition::Held { owner: self.row.tuple.owner.clone(), version: self.row.tuple.version };
+        Step::Renew(LeaseWrite { condition, row })
+    }
+
+    fn newest_renewal(&self) -> UnixMillis {
+        self.unanswered.iter().map(|(tuple, _)| tuple.renewed_at).chain([self.row.tuple.renewed_at]).max().unwrap_or_default()
+    }
+
+    /// Tells the holder what to say of itself from the next renewal on.
+    pub fn tell(&mut self, facts: OwnerFacts) {
+        self.row.facts = facts;
+    }
+
+    /// Takes the answer to [`Step::Renew`].
+    pub fn renewed(&mut self, now: Instant, outcome: Outcome<LeaseAnswer>) -> Option<Why> {
+        let (row, at) = self.sent.take()?;
+        match outcome {
+            Outcome::Done(LeaseAnswer::Written) => {
+                self.keep(row.tuple, at, now);
+                None
+            }
+            Outcome::Done(LeaseAnswer::Refused(current)) => self.refused(now, current, &row.tuple, at),
+            Outcome::NotDone(_) => {
+                self.failed(now);
+                None
+            }
+            Outcome::Unknown(_) => {
+                self.unanswered.push((row.tuple, at));
+                self.failed(now);
+                None
+            }
+        }
+    }
+
+    /// A refusal with a row in which this owner stands with its version cannot be: the condition would have held. It says that the row changed between.
+    fn refused(&mut self, now: Instant, current: Option<RawLease>, sent: &Tuple, at: Instant) -> Option<Why> {
+        match current.map(LeaseRow::try_from) {
+            None => Some(Why::Lost),
+            Some(Err(_)) => Some(Why::Corrupt),
+            Some(Ok(row)) if row.tuple == *sent => {
+                self.keep(row.tuple, at, now);
+                None
+            }
+            Some(Ok(_)) => Some(Why::Lost),
+        }
+    }
+
+    /// Takes the answer to [`Step::Read`].
+    pub fn read(&mut self, now: Instant, answer: Result<Option<RawLease>, Fault>) -> Option<Why> {
+        let raw = match answer {
+            Ok(raw) => raw,
+            Err(fault) => return Some(Why::Failing(fault)),
+        };
+        let row = match raw.map(LeaseRow::try_from) {
+            None => return Some(Why::Lost),
+            Some(Err(_)) => return Some(Why::Corrupt),
+            Some(Ok(row)) => row,
+        };
+        if row.tuple.owner != self.row.tuple.owner || row.tuple.version != self.row.tuple.version {
+            return Some(Why::Lost);
+        }
+        // A renewal whose answer was lost, if one stands there, counts from before it was sent.
+        if let Some((tuple, at)) = self.unanswered.iter().find(|(tuple, _)| *tuple == row.tuple).cloned() {
+            self.keep(tuple, at, now);
+        }
+        self.fails = self.upkeep.max_fails.saturating_sub(1);
+        self.renew_at = now;
+        None
+    }
+
+    fn keep(&mut self, tuple: Tuple, sent_at: Instant, now: Instant) {
+        self.row.tuple = tuple;
+        self.deadline = self.deadline.max(sent_at.plus(self.upkeep.ttl));
+        self.fails = 0;
+        self.unanswered.clear();
+        self.schedule(now);
+    }
+
+    fn failed(&mut self, now: Instant) {
+        self.fails += 1;
+        self.schedule(now);
+    }
+
+    fn schedule(&mut self, now: Instant) {
+        let low = self.upkeep.renew_interval.saturating_sub(self.upkeep.jitter / 2);
+        let shift = self.upkeep.jitter.mul_f64(self.jitter.fraction());
+        self.renew_at = now.plus((low + shift).max(Duration::from_millis(1))).min(self.deadline);
+    }
+
+    /// The write that gives the lease back. Nothing may act any more from here on.
+    pub fn release(&mut self) -> LeaseWrite {
+        self.released = true;
+        let renewed_at = UnixMillis(self.newest_renewal().0 + 1);
+        let tuple = Tuple { owner: String::new(), version: self.row.tuple.version, renewed_at, expires_at: UnixMillis(0) };
+        let row = LeaseRow { tuple, evidence: None, facts: OwnerFacts::default(), ..self.row.clone() };
+        let condition = Condition::Held { owner: self.row.tuple.owner.clone(), version: self.row.tuple.version };
+        LeaseWrite { condition, row }
+    }
+}

@@ -1,0 +1,315 @@
+//! One that waits for a lease.
+
+use super::row::{CorruptLease, Evidence, LeaseRow, OwnerFacts, RawLease, Tuple};
+use super::{Condition, Held, LeaseAnswer, LeaseWrite};
+use crate::outcome::{Fault, Outcome};
+use crate::units::{Instant, UnixMillis};
+use core::time::Duration;
+
+/// What one that waits knows of itself.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    /// The lease's key; part of every fingerprint.
+    pub key: String,
+    /// Its owner name, `instance_id#<boot nonce>`.
+    pub owner: String,
+    /// How long the lease shall hold.
+    pub ttl: Duration,
+    /// What to tell of itself once it owns the lease.
+    pub facts: OwnerFacts,
+}
+
+/// What to do next.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// Read the row, consistently.
+    Read,
+    /// Write the row, if it still is as it was read.
+    Write(LeaseWrite),
+    /// Look again at the next poll.
+    Wait,
+    /// The lease is held.
+    Won(Held),
+    /// The row cannot be believed: nobody acts until somebody repaired it.
+    Corrupt(CorruptLease),
+    /// The store could not be asked.
+    Failed(Fault),
+}
+
+/// The tuple that is being watched.
+#[derive(Clone, Debug)]
+struct Watch {
+    tuple: Tuple,
+    /// After the first read that returned it.
+    since: Instant,
+    /// Evidence that a read or a write of ours confirmed, and when that was answered.
+    baseline: Option<(Evidence, Instant)>,
+}
+
+/// A write that was sent.
+#[derive(Clone, Debug)]
+enum Sent {
+    Claim { row: LeaseRow, at: Instant },
+    Observation { evidence: Evidence },
+}
+
+/// One that waits for a lease. Ask it at every poll, and carry out what it answers until it answers [`Step::Wait`] or better.
+#[derive(Clone, Debug)]
+pub struct Standby {
+    candidate: Candidate,
+    watch: Option<Watch>,
+    sent: Option<Sent>,
+}
+
+impl Standby {
+    /// Starts without any picture of the row.
+    #[must_use]
+    pub const fn new(candidate: Candidate) -> Self {
+        Self { candidate, watch: None, sent: None }
+    }
+
+    /// The next poll begins.
+    #[must_use]
+    pub fn poll(&mut self) -> Step {
+        Step::Read
+    }
+
+    /// Takes the answer to [`Step::Read`]; `now` is read after it came.
+    pub fn read(&mut self, now: Instant, wall: UnixMillis, answer: Result<Option<RawLease>, Fault>) -> Step {
+        let raw = match answer {
+            Ok(raw) => raw,
+            Err(fault) => return Step::Failed(fault),
+        };
+        let sent = self.sent.take();
+        let row = match raw.map(LeaseRow::try_from).transpose() {
+            Ok(row) => row,
+            Err(corrupt) => {
+                self.watch = None;
+                return Step::Corrupt(corrupt);
+            }
+        };
+        let Some(row) = row else { return self.claim(now, wall, Condition::Absent, 1, UnixMillis(0)) };
+        if let Some(Sent::Claim { row: mine, at }) = sent
+            && mine.tuple == row.tuple
+        {
+            // The write whose answer was lost took effect.
+            return Step::Won(Held { deadline: at.plus(self.candidate.ttl), row });
+        }
+        self.judge(now, wall, row)
+    }
+
+    /// Takes the answer to [`Step::Write`]; `now` is read after it came.
+    pub fn written(&mut self, now: Instant, outcome: Outcome<LeaseAnswer>) -> Step {
+        match (outcome, self.sent.clone()) {
+            (Outcome::Done(LeaseAnswer::Written), Some(Sent::Claim { row, at })) => {
+                self.sent = None;
+                self.watch = None;
+                Step::Won(Held { deadline: at.plus(self.candidate.ttl), row })
+            }
+            (Outcome::Done(LeaseAnswer::Written), Some(Sent::Observation { evidence })) => {
+                self.sent = None;
+                if let Some(watch) = &mut self.watch {
+                    watch.baseline = Some((evidence, now));
+                }
+                Step::Wait
+            }
+            // Somebody else was faster. What they wrote is read at the next poll.
+            (Outcome::Done(LeaseAnswer::Refused(_)) | Outcome::Done(LeaseAnswer::Written), _) => {
+                self.sent = None;
+                Step::Wait
+            }
+            (Outcome::NotDone(fault), _) => {
+                self.sent = None;
+                Step::Failed(fault)
+            }
+            // It may have taken effect: the next read tells, by owner and version.
+            (Outcome::Unknown(fault), _) => Step::Failed(fault),
+        }
+    }
+
+    fn judge(&mut self, now: Instant, wall: UnixMillis, row: LeaseRow) -> Step {
+        let exactly = Condition::Exactly { tuple: row.tuple.clone(), evidence: row.evidence.clone() };
+        if row.tuple.is_released() || row.tuple.owner == self.candidate.owner {
+            // Released: nobody to wait for. Our own name: this process held it and lost track of it; nobody else has this boot nonce.
+            self.watch = None;
+            return self.claim(now, wall, exactly, row.tuple.version + 1, row.tuple.renewed_at);
+        }
+        let elapsed = self.observe(now, &row);
+        let ttl = row.tuple.ttl();
+        if elapsed >= ttl {
+            return self.claim(now, wall, exactly, row.tuple.version + 1, row.tuple.renewed_at);
+        }
+        // A healthy owner renews well within a quarter of its lease's time, so that its row is never written by one that waits.
+        if elapsed < ttl / 4 {
+            return Step::Wait;
+        }
+        // Evidence is written only where it says clearly more than what stands there. Otherwise two observers would replace each other's for ever, and
+        // each replacement starts the other's count anew.
+        let fingerprint = row.tuple.fingerprint(&self.candidate.key);
+        let standing = row.evidence.as_ref().filter(|evidence| evidence.fingerprint == fingerprint);
+        if standing.is_some_and(|evidence| elapsed < Duration::from_nanos(evidence.elapsed_ns) + ttl / 8) {
+            return Step::Wait;
+        }
+        let evidence = Evidence {
+            fingerprint,
+            elapsed_ns: u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX - 1),
+            generation: row.evidence.as_ref().map_or(0, |evidence| evidence.generation).saturating_add(1),
+        };
+        self.sent = Some(Sent::Observation { evidence: evidence.clone() });
+        Step::Write(LeaseWrite { condition: exactly, row: LeaseRow { evidence: Some(evidence), ..row } })
+    }
+
+    /// For how long the tuple is certainly unchanged, if it is unchanged when a write conditional on it takes effect. Intervals of several observers
+    /// overlap, so they are never added up: the longest counts.
+    fn observe(&mut self, now: Instant, row: &LeaseRow) -> Duration {
+        let known = row.evidence.as_ref().filter(|evidence| evidence.fingerprint == row.tuple.fingerprint(&self.candidate.key));
+        let watch = match &mut self.watch {
+            Some(watch) if watch.tuple == row.tuple => watch,
+            other => other.insert(Watch { tuple: row.tuple.clone(), since: now, baseline: None }),
+        };
+        match known {
+            None => watch.baseline = None,
+            Some(evidence) if watch.baseline.as_ref().is_some_and(|(baseline, _)| baseline == evidence) => {}
+            Some(evidence) => watch.baseline = Some((evidence.clone(), now)),
+        }
+        let inherited = watch
+            .baseline
+            .as_ref()
+            .map_or(Duration::ZERO, |(evidence, since)| Duration::from_nanos(evidence.elapsed_ns).saturating_add(now.since(*since)));
+        inherited.max(now.since(watch.since))
+    }
+
+    fn claim(&mut self, now: Instant, wall: UnixMillis, condition: Condition, version: u64, renewed_before: UnixMillis) -> Step {
+        let renewed_at = UnixMillis(wall.0.max(renewed_before.0 + 1).max(1));
+        let row = LeaseRow {
+            tuple: Tuple { owner: self.candidate.owner.clone(), version, renewed_at, expires_at: renewed_at.plus(self.candidate.ttl) },
+            acquired_at: renewed_at,
+            evidence: None,
+            facts: self.candidate.facts.clone(),
+        };
+        self.sent = Some(Sent::Claim { row: row.clone(), at: now });
+        Step::Write(LeaseWrite { condition, row })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+    use super::*;
+    use crate::outcome::FaultCode;
+
+    const TTL: Duration = Duration::from_secs(45);
+
+    fn at(seconds: f64) -> Instant {
+        Instant::from_nanos((seconds * 1e9) as u64)
+    }
+
+    fn standby(owner: &str) -> Standby {
+        Standby::new(Candidate { key: "LEASE#s".into(), owner: owner.into(), ttl: TTL, facts: OwnerFacts::default() })
+    }
+
+    fn raw(row: &LeaseRow) -> RawLease {
+        let wide = |number: u64| Some(i128::from(number));
+        RawLease {
+            owner: Some(row.tuple.owner.clone()),
+            version: wide(row.tuple.version),
+            acquired_at: wide(row.acquired_at.0),
+            renewed_at: wide(row.tuple.renewed_at.0),
+            expires_at: wide(row.tuple.expires_at.0),
+            fingerprint: row.evidence.as_ref().map(|evidence| evidence.fingerprint.clone()),
+            elapsed_ns: row.evidence.as_ref().and_then(|evidence| wide(evidence.elapsed_ns)),
+            generation: row.evidence.as_ref().and_then(|evidence| wide(evidence.generation)),
+            facts: OwnerFacts::default(),
+        }
+    }
+
+    fn owned(by: &str) -> LeaseRow {
+        let tuple = Tuple { owner: by.into(), version: 7, renewed_at: UnixMillis(1_000), expires_at: UnixMillis(46_000) };
+        LeaseRow { tuple, acquired_at: UnixMillis(500), evidence: None, facts: OwnerFacts::default() }
+    }
+
+    /// A store with one row, and no owner that renews: polls of the given observers until one wins; when it did.
+    fn takeover(observers: usize, poll_seconds: f64, replace_every: Option<usize>) -> f64 {
+        let mut row = owned("dead#1");
+        let mut standbys: Vec<Standby> = (0..observers).map(|nth| standby(&format!("w{nth}#a"))).collect();
+        for round in 0..10_000_usize {
+            for nth in 0..observers {
+                let now = at(round as f64 * poll_seconds + nth as f64 * poll_seconds / observers as f64);
+                if replace_every.is_some_and(|every| round % every == 0) {
+                    standbys[nth] = standby(&format!("w{nth}#{round}"));
+                }
+                assert_eq!(standbys[nth].poll(), Step::Read);
+                match standbys[nth].read(now, UnixMillis(9), Ok(Some(raw(&row)))) {
+                    Step::Wait => {}
+                    Step::Write(write) => {
+                        assert_eq!(write.condition, Condition::Exactly { tuple: row.tuple.clone(), evidence: row.evidence.clone() });
+                        row = write.row;
+                        if let Step::Won(held) = standbys[nth].written(now, Outcome::Done(LeaseAnswer::Written)) {
+                            assert_eq!(held.row.tuple.version, 8);
+                            return now.since(at(0.0)).as_secs_f64();
+                        }
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+        panic!("nobody ever won");
+    }
+
+    #[test]
+    fn however_many_observe_none_takes_over_before_the_time_is_up_nor_much_later() {
+        for observers in [1, 2, 3, 9] {
+            let when = takeover(observers, 5.0, None);
+            assert!((45.0..=50.0).contains(&when), "{observers} observers took over after {when} s");
+        }
+    }
+
+    #[test]
+    fn observers_that_are_replaced_inherit_what_was_confirmed() {
+        let when = takeover(2, 5.0, Some(4));
+        assert!((45.0..=70.0).contains(&when), "took over after {when} s");
+    }
+
+    #[test]
+    fn a_released_row_is_taken_at_once_and_the_version_goes_on() {
+        let mut one = standby("b#1");
+        let released = LeaseRow { tuple: Tuple { owner: String::new(), expires_at: UnixMillis(0), ..owned("a#1").tuple }, ..owned("a#1") };
+        let Step::Write(write) = one.read(at(3.0), UnixMillis(10), Ok(Some(raw(&released)))) else { panic!("no write") };
+        assert_eq!(write.row.tuple.version, 8);
+        assert!(write.row.tuple.renewed_at > released.tuple.renewed_at, "renewed_at goes on even where this host's clock is behind");
+        let Step::Won(held) = one.written(at(4.0), Outcome::Done(LeaseAnswer::Written)) else { panic!("not won") };
+        assert_eq!(held.deadline, at(3.0).plus(TTL), "counts from before the write was sent");
+    }
+
+    #[test]
+    fn a_claim_whose_answer_was_lost_is_recognised() {
+        let mut one = standby("b#1");
+        let Step::Write(write) = one.read(at(0.0), UnixMillis(10), Ok(None)) else { panic!("no write") };
+        let lost = Outcome::Unknown(Fault::new(FaultCode::Timeout, "no answer"));
+        assert!(matches!(one.written(at(1.0), lost), Step::Failed(_)));
+        let Step::Won(held) = one.read(at(5.0), UnixMillis(10), Ok(Some(raw(&write.row)))) else { panic!("not won") };
+        assert_eq!(held.deadline, at(0.0).plus(TTL));
+    }
+
+    #[test]
+    fn a_healthy_owner_is_never_written_to() {
+        let mut one = standby("b#1");
+        let mut row = owned("a#1");
+        for poll in 0..200_u32 {
+            if poll % 2 == 0 {
+                row.tuple.renewed_at.0 += 10_000;
+                row.tuple.expires_at.0 += 10_000;
+            }
+            assert_eq!(one.read(at(f64::from(poll) * 5.0), UnixMillis(9), Ok(Some(raw(&row)))), Step::Wait);
+        }
+    }
+
+    #[test]
+    fn a_corrupt_row_stops_everybody() {
+        let mut one = standby("b#1");
+        let corrupt = RawLease { expires_at: None, ..raw(&owned("a#1")) };
+        for poll in 0..40_u32 {
+            assert!(matches!(one.read(at(f64::from(poll) * 5.0), UnixMillis(9), Ok(Some(corrupt.clone()))), Step::Corrupt(_)));
+        }
+    }
+}
