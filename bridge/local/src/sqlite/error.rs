@@ -150,9 +150,9 @@ impl LocalStoreError {
     /// What an error of SQLite while opening `path` means.
     pub(super) fn of(path: PathBuf, source: rusqlite::Error) -> Self {
         match source.sqlite_error_code() {
+            _ if lacks_space(&source) => Self::Full { path },
             Some(ErrorCode::NotADatabase) => Self::NotADatabase { path },
             Some(ErrorCode::DatabaseCorrupt) => Self::Damaged { path, reason: source.to_string() },
-            Some(ErrorCode::DiskFull) => Self::Full { path },
             Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => {
                 Self::NotWritable { path, reason: source.to_string() }
             }
@@ -173,10 +173,16 @@ impl LocalStoreError {
     }
 }
 
+/// Whether SQLite ran out of space. Where the index of the write-ahead log cannot grow it says so with an error of its own.
+fn lacks_space(error: &rusqlite::Error) -> bool {
+    let index = |error: &rusqlite::ffi::Error| error.extended_code == rusqlite::ffi::SQLITE_IOERR_SHMSIZE;
+    error.sqlite_error_code() == Some(ErrorCode::DiskFull) || error.sqlite_error().is_some_and(index)
+}
+
 /// What an error of SQLite during a call means.
 pub(super) fn fault(error: &rusqlite::Error) -> Fault {
     let (code, advice) = match error.sqlite_error_code() {
-        Some(ErrorCode::DiskFull) => (FaultCode::StorageFull, "free some space"),
+        _ if lacks_space(error) => (FaultCode::StorageFull, "free some space"),
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
             (FaultCode::Unavailable, "another program holds a lock on the file; end its transaction")
         }
