@@ -42,11 +42,11 @@ fn runtime(service: bool) -> anyhow::Result<Runtime> {
     Ok(builder.enable_all().build()?)
 }
 
-/// Prints what went wrong on stderr, a line each.
+/// Prints what went wrong on stderr.
 fn tell(error: &anyhow::Error) -> ExitCode {
     let (code, text) = match error.downcast_ref::<CliError>() {
         Some(known) if known.broken_pipe => return ExitCode::SUCCESS,
-        Some(known) => (known.code, known.lines.iter().map(|line| format!("error: {line}\n")).collect()),
+        Some(known) => (known.code, known.text.clone()),
         None => (exit::FAULT, format!("error: {error:#}\n")),
     };
     // Where stderr is closed, the exit code has to do.

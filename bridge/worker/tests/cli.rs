@@ -21,6 +21,22 @@ fn the_version_and_the_metrics_are_told() {
 }
 
 #[test]
+fn the_commands_on_configurations_are_there() {
+    let scenario = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/vectors/scenario.yaml");
+    let checked = causeway(&["check", scenario]);
+    assert_eq!(checked.code, 0, "{}{}", checked.stdout, checked.stderr);
+    let budgets: Value = serde_json::from_str(&causeway(&["budget", "--json", scenario]).stdout).unwrap();
+    assert_eq!(budgets[0]["owner_death"], 967.5);
+    let schema: Value = serde_json::from_str(&causeway(&["schema"]).stdout).unwrap();
+    assert!(schema["properties"]["routes"].is_object());
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("starter.yaml").display().to_string();
+    assert_eq!(causeway(&["init", "--output", &path]).code, 0);
+    assert_eq!(causeway(&["init", "--output", &path]).code, 2, "an existing file stays as it is");
+    assert_eq!(causeway(&["check", &path]).code, 0);
+}
+
+#[test]
 fn a_reader_that_goes_away_is_no_fault() {
     let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_causeway"))
         .args(["metrics", "--list", "--json"])
@@ -45,14 +61,17 @@ fn what_cannot_be_used_ends_with_2_and_a_line_that_says_what_to_do() {
     let unknown = write("unknown.yaml", "bridge: {id: b, instance: x}");
     let usable = write("usable.yaml", &config(dir.path(), "mqtt://127.0.0.1:9", 0, ""));
     let missing = dir.path().join("none.yaml").display().to_string();
+    let scenario = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/vectors/scenario.yaml");
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let in_use = write("in-use.yaml", &config(dir.path(), "mqtt://127.0.0.1:9", taken.local_addr().unwrap().port(), ""));
-    let cases: [(&[&str], &str); 8] = [
+    let cases: [(&[&str], &str); 10] = [
         (&["run"], "--config"),
         (&["fly"], "unrecognized subcommand"),
-        (&["run", "-c", &missing], "none.yaml: E_FILE: cannot be read"),
+        (&["budget", &missing], "error[E_FILE_MISSING]"),
+        (&["run", "-c", scenario], "error[E_NOT_BUILT]"),
+        (&["run", "-c", &missing], "error[E_FILE_MISSING]"),
         (&["run", "-c", &broken], "broken.yaml:1:"),
-        (&["run", "-c", &unknown], "instance"),
+        (&["run", "-c", &unknown], "error[E_UNKNOWN_KEY]"),
         (&["run", "-c", &in_use], "the port is in use"),
         (&["run", "-c", &usable, "--role", "control"], "E_NOT_BUILT"),
         (&["dlq", "show", "-c", &usable, "--id", "7"], "32 hexadecimal digits"),

@@ -20,33 +20,38 @@ pub mod exit {
 pub struct CliError {
     /// The exit code.
     pub code: u8,
-    /// What to print, a line each.
-    pub lines: Vec<String>,
+    /// What to print on stderr: whole lines.
+    pub text: String,
     /// The reader of the output went away: nobody is there to be told.
     pub broken_pipe: bool,
 }
 
 impl CliError {
+    /// Fails with a text that is ready to be printed.
+    pub fn report(code: u8, text: impl Into<String>) -> Self {
+        Self { code, text: text.into(), broken_pipe: false }
+    }
+
     /// A fault while running.
-    pub fn fault(line: impl Into<String>) -> Self {
-        Self { code: exit::FAULT, lines: vec![line.into()], broken_pipe: false }
+    pub fn fault(line: impl fmt::Display) -> Self {
+        Self::report(exit::FAULT, format!("error: {line}\n"))
     }
 
-    /// An unusable configuration.
-    pub fn unusable(line: impl Into<String>) -> Self {
-        Self { code: exit::UNUSABLE, lines: vec![line.into()], broken_pipe: false }
+    /// An unusable configuration or command line.
+    pub fn unusable(line: impl fmt::Display) -> Self {
+        Self::report(exit::UNUSABLE, format!("error: {line}\n"))
     }
 
-    /// An unusable configuration, for several reasons.
+    /// The same for several reasons, a line each.
     #[must_use]
     pub fn all_unusable<E: fmt::Display>(errors: &[E]) -> Self {
-        Self { code: exit::UNUSABLE, lines: errors.iter().map(ToString::to_string).collect(), broken_pipe: false }
+        Self::report(exit::UNUSABLE, errors.iter().map(|error| format!("error: {error}\n")).collect::<String>())
     }
 }
 
 impl fmt::Display for CliError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.lines.join("\n"))
+        f.write_str(self.text.trim_end())
     }
 }
 

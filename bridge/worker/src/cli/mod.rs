@@ -1,14 +1,19 @@
 //! The commands. Each module is one of them: its arguments, what it does, what it prints.
 
+pub mod budget;
+pub mod check;
 pub mod dlq;
 pub mod doctor;
 pub mod error;
+pub mod files;
 pub mod healthcheck;
+pub mod init;
 pub mod load;
 pub mod metrics;
 pub mod outbox;
 pub mod output;
 pub mod run;
+pub mod schema;
 pub mod stores;
 
 use clap::{Args, Parser, Subcommand};
@@ -28,6 +33,14 @@ pub struct Cli {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Validate a configuration without opening a connection, and tell every fault at once
+    Check(check::Args),
+    /// Tell what a failover may cost at most, term by term
+    Budget(budget::Args),
+    /// Print the JSON Schema of the configuration
+    Schema(schema::Args),
+    /// Write a commented configuration to start from
+    Init(init::Args),
     /// Run the bridge
     Run(run::RunArgs),
     /// Ask the local worker whether it is live; for the container's health check
@@ -70,6 +83,10 @@ impl Command {
     /// What to print on stderr, and the exit code.
     pub async fn execute(self) -> Result<ExitCode, CliError> {
         match self {
+            Self::Check(args) => check::run(&args),
+            Self::Budget(args) => budget::run(&args),
+            Self::Schema(args) => schema::run(&args),
+            Self::Init(args) => init::run(&args),
             Self::Run(args) => run::execute(args).await,
             Self::Healthcheck(args) => healthcheck::execute(args).await,
             Self::Doctor(args) => doctor::execute(args).await,
