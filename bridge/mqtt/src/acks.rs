@@ -30,11 +30,7 @@ pub(crate) struct AckWindow {
 impl AckWindow {
     /// A packet that wants an acknowledgement has arrived.
     pub(crate) fn arrived(&mut self, packet_id: u16) -> Result<(), Repeated> {
-        if self.unwritten.insert(packet_id) {
-            Ok(())
-        } else {
-            Err(Repeated)
-        }
+        if self.unwritten.insert(packet_id) { Ok(()) } else { Err(Repeated) }
     }
 
     /// The number of the next delivery.
@@ -45,11 +41,7 @@ impl AckWindow {
 
     /// The packet led to the deliveries up to and including the last number given out.
     pub(crate) fn owe(&mut self, packet_id: u16, exactly_once: bool) {
-        self.waiting.push_back(Owed {
-            ordinal: self.last_ordinal,
-            packet_id,
-            exactly_once,
-        });
+        self.waiting.push_back(Owed { ordinal: self.last_ordinal, packet_id, exactly_once });
     }
 
     /// The consumer is done with every delivery up to and including `ordinal`. What was not delivered yet cannot be acknowledged.
@@ -59,10 +51,7 @@ impl AckWindow {
 
     /// The acknowledgement to hand to the client next.
     pub(crate) fn due(&self) -> Option<Owed> {
-        self.waiting
-            .front()
-            .copied()
-            .filter(|owed| owed.ordinal <= self.watermark)
+        self.waiting.front().copied().filter(|owed| owed.ordinal <= self.watermark)
     }
 
     /// The client took what [`Self::due`] returned.
@@ -72,10 +61,7 @@ impl AckWindow {
 
     /// The client wrote an acknowledgement. `false` where it is not the one that was next: a fault of the library.
     pub(crate) fn written(&mut self, packet_id: u16) -> bool {
-        let in_order = self
-            .queued
-            .front()
-            .is_some_and(|owed| owed.packet_id == packet_id);
+        let in_order = self.queued.front().is_some_and(|owed| owed.packet_id == packet_id);
         if in_order {
             self.queued.pop_front();
             self.unwritten.remove(&packet_id);
@@ -183,14 +169,7 @@ mod tests {
         window.next_ordinal();
         window.owe(1, true);
         window.acknowledge(1);
-        assert_eq!(
-            window.due(),
-            Some(Owed {
-                ordinal: 1,
-                packet_id: 1,
-                exactly_once: true
-            })
-        );
+        assert_eq!(window.due(), Some(Owed { ordinal: 1, packet_id: 1, exactly_once: true }));
         window.queued();
         assert!(!window.written(2));
         assert!(window.writing());

@@ -13,25 +13,15 @@ pub(crate) struct Backoff {
 
 impl Backoff {
     pub(crate) const fn new(base: Duration, max: Duration, seed: u64) -> Self {
-        Self {
-            base,
-            max,
-            streak: 0,
-            random: SplitMix(seed),
-        }
+        Self { base, max, streak: 0, random: SplitMix(seed) }
     }
 
     /// The next pause; the one after it is twice as long.
     pub(crate) fn next(&mut self) -> Duration {
-        let full = self
-            .base
-            .saturating_mul(1_u32.checked_shl(self.streak).unwrap_or(u32::MAX))
-            .min(self.max);
+        let full = self.base.saturating_mul(1_u32.checked_shl(self.streak).unwrap_or(u32::MAX)).min(self.max);
         self.streak = self.streak.saturating_add(1).min(31);
         let half = full / 2;
-        let span = u64::try_from((full - half).as_nanos())
-            .unwrap_or(u64::MAX)
-            .max(1);
+        let span = u64::try_from((full - half).as_nanos()).unwrap_or(u64::MAX).max(1);
         half + Duration::from_nanos(self.random.next() % span)
     }
 

@@ -10,9 +10,8 @@ use core::future::Future;
 use core::pin::{Pin, pin};
 use core::time::Duration;
 use rumqttc::{
-    AckMode, AsyncClient, Broker, ConnAck, ConnectionError, Event, EventLoop, Incoming,
-    MqttOptions, PersistedAckMode, PersistedSession, SessionStore, SessionStoreError,
-    SessionStoreKey, TlsConfiguration, Transport,
+    AckMode, AsyncClient, Broker, ConnAck, ConnectionError, Event, EventLoop, Incoming, MqttOptions, PersistedAckMode, PersistedSession,
+    SessionStore, SessionStoreError, SessionStoreKey, TlsConfiguration, Transport,
 };
 use rustls::ClientConfig;
 use std::sync::Arc;
@@ -53,34 +52,18 @@ pub(crate) async fn open(attempt: &Attempt<'_>) -> Result<Opened, End> {
         Ok(Ok(Event::Incoming(Incoming::ConnAck(connack)))) => {
             // The store served its purpose (see `Resumable`); from here on it would only cost.
             event_loop.options.clear_session_store();
-            Ok(Opened {
-                client,
-                event_loop,
-                socket,
-                connack,
-            })
+            Ok(Opened { client, event_loop, socket, connack })
         }
-        Ok(Ok(_)) => Err(End::new(
-            Cause::Poison,
-            FaultCode::ProtocolError,
-            "the connection did not begin with a CONNACK",
-        )),
+        Ok(Ok(_)) => Err(End::new(Cause::Poison, FaultCode::ProtocolError, "the connection did not begin with a CONNACK")),
         Ok(Err(error)) => Err(end_of(&error, true)),
-        Err(_) => Err(End::new(
-            Cause::Lost,
-            FaultCode::Timeout,
-            "the broker did not complete the connection in time",
-        )),
+        Err(_) => Err(End::new(Cause::Lost, FaultCode::Timeout, "the broker did not complete the connection in time")),
     }
 }
 
 fn client_options(attempt: &Attempt<'_>, socket: &SocketHandle) -> MqttOptions {
     let options = attempt.options;
     let url = options.broker_url.clone();
-    let mut mqtt = MqttOptions::new(
-        options.client_id.clone(),
-        Broker::tcp(url.host(), url.port()),
-    );
+    let mut mqtt = MqttOptions::new(options.client_id.clone(), Broker::tcp(url.host(), url.port()));
     mqtt.set_keep_alive(options.keep_alive_seconds())
         .set_clean_start(attempt.clean_start)
         .set_session_expiry_interval(Some(options.session_expiry))
@@ -92,15 +75,10 @@ fn client_options(attempt: &Attempt<'_>, socket: &SocketHandle) -> MqttOptions {
         // One packet at a time: an error then never throws away packets that were read before it.
         .set_read_batch_size(1);
     if let Some(credentials) = &options.credentials {
-        mqtt.set_credentials(
-            credentials.username.clone(),
-            credentials.password.expose().to_owned(),
-        );
+        mqtt.set_credentials(credentials.username.clone(), credentials.password.expose().to_owned());
     }
     if let Some(config) = &attempt.tls {
-        mqtt.set_transport(Transport::tls_with_config(TlsConfiguration::Rustls(
-            Arc::clone(config),
-        )));
+        mqtt.set_transport(Transport::tls_with_config(TlsConfiguration::Rustls(Arc::clone(config))));
     }
     if !attempt.clean_start {
         mqtt.set_session_store(Resumable(PersistedSession {
@@ -147,21 +125,11 @@ impl SessionStore for Resumable {
 
 fn end_of(error: &ConnectionError, connecting: bool) -> End {
     let classified = fault::classify(error, connecting);
-    End {
-        cause: if classified.poison {
-            Cause::Poison
-        } else {
-            Cause::Lost
-        },
-        fault: classified.fault,
-    }
+    End { cause: if classified.poison { Cause::Poison } else { Cause::Lost }, fault: classified.fault }
 }
 
 /// The keep-alive to watch the broker by: what the broker asked for, or ours where it turned its own off.
-pub(crate) fn watched_keep_alive(
-    event_loop: &EventLoop,
-    options: &SourceOptions,
-) -> Option<Duration> {
+pub(crate) fn watched_keep_alive(event_loop: &EventLoop, options: &SourceOptions) -> Option<Duration> {
     let ours = Duration::from_secs(u64::from(options.keep_alive_seconds()));
     let agreed = event_loop.options.keep_alive();
     Some(if agreed.is_zero() { ours } else { agreed }).filter(|keep_alive| !keep_alive.is_zero())
@@ -211,11 +179,7 @@ pub(crate) async fn run(
 }
 
 /// Takes over what the handle wants: the watermark, and the wish to close.
-fn follow(
-    control: &mut watch::Receiver<Control>,
-    session: &mut Session,
-    closing_until: &mut Option<Instant>,
-) {
+fn follow(control: &mut watch::Receiver<Control>, session: &mut Session, closing_until: &mut Option<Instant>) {
     let wanted = *control.borrow_and_update();
     session.acknowledge(wanted.acknowledged);
     if wanted.closing.is_some() && closing_until.is_none() {
@@ -227,11 +191,7 @@ fn follow(
 /// Sets the alarm where it has to ring earlier, or rang. A deadline that moved on only makes it ring once too early, which costs less than setting it anew
 /// for every packet.
 fn arm(mut alarm: Pin<&mut Sleep>, session: &Session, closing_until: Option<Instant>) {
-    let wanted = [session.deadline(), closing_until]
-        .into_iter()
-        .flatten()
-        .min()
-        .unwrap_or_else(far_future);
+    let wanted = [session.deadline(), closing_until].into_iter().flatten().min().unwrap_or_else(far_future);
     if alarm.is_elapsed() || wanted < alarm.deadline() {
         alarm.as_mut().reset(wanted);
     }
@@ -244,11 +204,7 @@ fn far_future() -> Instant {
 /// Lets go of a connection. After a goodbye the socket is closed in order.
 pub(crate) async fn let_go(event_loop: EventLoop, socket: &SocketHandle, goodbye: bool) {
     drop(event_loop);
-    if goodbye {
-        socket.finish(GOODBYE).await
-    } else {
-        socket.release()
-    }
+    if goodbye { socket.finish(GOODBYE).await } else { socket.release() }
 }
 
 /// Counts what kind of end it was.

@@ -20,9 +20,7 @@ pub(crate) fn message(publish: Publish) -> Result<Message, PoisonPublish> {
     if publish.topic.is_empty() {
         return Err(PoisonPublish::NoTopic);
     }
-    let topic = core::str::from_utf8(&publish.topic)
-        .map_err(|_| PoisonPublish::TopicNotUtf8)?
-        .to_owned();
+    let topic = core::str::from_utf8(&publish.topic).map_err(|_| PoisonPublish::TopicNotUtf8)?.to_owned();
     let properties = publish.properties.map(|p| Properties {
         content_type: p.content_type,
         response_topic: p.response_topic,
@@ -30,11 +28,7 @@ pub(crate) fn message(publish: Publish) -> Result<Message, PoisonPublish> {
         payload_format: p.payload_format_indicator,
         expiry_seconds: p.message_expiry_interval,
         user: p.user_properties,
-        subscription_ids: p
-            .subscription_identifiers
-            .into_iter()
-            .filter_map(|id| u32::try_from(id).ok())
-            .collect(),
+        subscription_ids: p.subscription_identifiers.into_iter().filter_map(|id| u32::try_from(id).ok()).collect(),
     });
     Ok(Message {
         topic,
@@ -71,15 +65,7 @@ mod tests {
             content_type: Some("text/plain".into()),
         });
         let message = message(publish).unwrap();
-        assert_eq!(
-            (
-                message.topic.as_str(),
-                &message.payload[..],
-                message.qos,
-                message.retain
-            ),
-            ("a/b", &b"hello"[..], 1, true)
-        );
+        assert_eq!((message.topic.as_str(), &message.payload[..], message.qos, message.retain), ("a/b", &b"hello"[..], 1, true));
         let expected = Properties {
             content_type: Some("text/plain".into()),
             response_topic: Some("r".into()),
@@ -94,10 +80,7 @@ mod tests {
 
     #[test]
     fn a_publish_without_a_usable_topic_is_poison() {
-        assert_eq!(
-            message(Publish::new("", QoS::AtMostOnce, "x", None)),
-            Err(PoisonPublish::NoTopic)
-        );
+        assert_eq!(message(Publish::new("", QoS::AtMostOnce, "x", None)), Err(PoisonPublish::NoTopic));
         let mut publish = Publish::new("a", QoS::ExactlyOnce, "x", None);
         assert_eq!(message(publish.clone()).unwrap().qos, 1);
         publish.topic = Bytes::from_static(&[0xff]);

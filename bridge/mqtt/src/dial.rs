@@ -18,11 +18,7 @@ pub(crate) struct NameNotResolved {
 
 impl fmt::Display for NameNotResolved {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "the host name `{}` cannot be resolved: {}",
-            self.host, self.reason
-        )
+        write!(f, "the host name `{}` cannot be resolved: {}", self.host, self.reason)
     }
 }
 
@@ -44,8 +40,7 @@ impl SocketHandle {
             return;
         };
         let mut rest = [0; 4_096];
-        let drained =
-            async { while matches!(stream.read(&mut rest).await, Ok(count) if count > 0) {} };
+        let drained = async { while matches!(stream.read(&mut rest).await, Ok(count) if count > 0) {} };
         // A broker that does not close in time has had its chance; the session is kept either way.
         let _ = timeout(patience, drained).await;
     }
@@ -65,24 +60,9 @@ impl SocketHandle {
 }
 
 /// Connects to the first of the host's addresses that answers; one that does not cannot use up the time of all.
-pub(crate) async fn connect(
-    url: &BrokerUrl,
-    limit: Duration,
-    handle: &SocketHandle,
-) -> io::Result<TcpStream> {
-    let unresolved = |reason: String| {
-        io::Error::new(
-            io::ErrorKind::NotFound,
-            NameNotResolved {
-                host: url.host().to_owned(),
-                reason,
-            },
-        )
-    };
-    let addresses: Vec<_> = lookup_host((url.host(), url.port()))
-        .await
-        .map_err(|error| unresolved(error.to_string()))?
-        .collect();
+pub(crate) async fn connect(url: &BrokerUrl, limit: Duration, handle: &SocketHandle) -> io::Result<TcpStream> {
+    let unresolved = |reason: String| io::Error::new(io::ErrorKind::NotFound, NameNotResolved { host: url.host().to_owned(), reason });
+    let addresses: Vec<_> = lookup_host((url.host(), url.port())).await.map_err(|error| unresolved(error.to_string()))?.collect();
     let share = limit / u32::try_from(addresses.len().max(1)).unwrap_or(u32::MAX);
     let mut last = unresolved("it has no address".to_owned());
     for address in addresses {

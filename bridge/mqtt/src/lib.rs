@@ -18,9 +18,6 @@ mod source;
 mod subscriptions;
 mod tls;
 
-pub use options::{
-    BrokerUrl, CaSource, ClientIdentity, Credentials, MqttConfigError, Secret, SourceOptions,
-    Subscription, TlsOptions,
-};
+pub use options::{BrokerUrl, CaSource, ClientIdentity, Credentials, MqttConfigError, Secret, SourceOptions, Subscription, TlsOptions};
 pub use probe::{ProbeReport, probe};
 pub use source::{ConnectionStatus, MqttSource, StatusHandle, start};

@@ -20,9 +20,7 @@ pub enum MqttConfigError {
         reason: &'static str,
     },
     /// A user name and password would travel unencrypted.
-    #[error(
-        "credentials are refused on the plaintext URL {0}; use mqtts://, or set allow_plaintext_credentials"
-    )]
+    #[error("credentials are refused on the plaintext URL {0}; use mqtts://, or set allow_plaintext_credentials")]
     PlaintextCredentials(String),
     /// TLS material for a connection that does not use TLS.
     #[error("TLS certificates are given but {0} does not use TLS; use mqtts://")]
@@ -88,42 +86,25 @@ impl BrokerUrl {
             }
             _ => url.to_owned(),
         };
-        let wrong = |reason| MqttConfigError::BrokerUrl {
-            url: shown.clone(),
-            reason,
-        };
-        let (scheme, rest) = url
-            .split_once("://")
-            .ok_or_else(|| wrong("it has no scheme"))?;
+        let wrong = |reason| MqttConfigError::BrokerUrl { url: shown.clone(), reason };
+        let (scheme, rest) = url.split_once("://").ok_or_else(|| wrong("it has no scheme"))?;
         let tls = match scheme.to_ascii_lowercase().as_str() {
             "mqtt" | "tcp" => false,
             "mqtts" | "tls" | "ssl" => true,
             _ => return Err(wrong("the scheme must be mqtt, tcp, mqtts, tls or ssl")),
         };
         if rest.contains('@') {
-            return Err(wrong(
-                "credentials belong in their own settings, not in the URL",
-            ));
+            return Err(wrong("credentials belong in their own settings, not in the URL"));
         }
         let authority = rest.strip_suffix('/').unwrap_or(rest);
         if authority.contains(['/', '?', '#']) {
             return Err(wrong("it must end after the port"));
         }
         let (host, port) = if let Some(bracketed) = authority.strip_prefix('[') {
-            let (host, after) = bracketed
-                .split_once(']')
-                .ok_or_else(|| wrong("a `[` without its `]`"))?;
-            host.parse::<Ipv6Addr>()
-                .map_err(|_| wrong("what stands in brackets is no IPv6 address"))?;
-            let port = if after.is_empty() {
-                None
-            } else {
-                Some(
-                    after
-                        .strip_prefix(':')
-                        .ok_or_else(|| wrong("only a port may follow the `]`"))?,
-                )
-            };
+            let (host, after) = bracketed.split_once(']').ok_or_else(|| wrong("a `[` without its `]`"))?;
+            host.parse::<Ipv6Addr>().map_err(|_| wrong("what stands in brackets is no IPv6 address"))?;
+            let port =
+                if after.is_empty() { None } else { Some(after.strip_prefix(':').ok_or_else(|| wrong("only a port may follow the `]`"))?) };
             (host, port)
         } else {
             match authority.split_once(':') {
@@ -143,17 +124,9 @@ impl BrokerUrl {
         let port = match port {
             None if tls => 8883,
             None => 1883,
-            Some(text) => text
-                .parse()
-                .ok()
-                .filter(|port| *port != 0)
-                .ok_or_else(|| wrong("the port must be a number from 1 to 65535"))?,
+            Some(text) => text.parse().ok().filter(|port| *port != 0).ok_or_else(|| wrong("the port must be a number from 1 to 65535"))?,
         };
-        Ok(Self {
-            tls,
-            host: host.to_owned(),
-            port,
-        })
+        Ok(Self { tls, host: host.to_owned(), port })
     }
 
     /// Host name or address, without brackets.
@@ -178,11 +151,7 @@ impl BrokerUrl {
 impl fmt::Display for BrokerUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = if self.tls { "mqtts" } else { "mqtt" };
-        let (open, close) = if self.host.contains(':') {
-            ("[", "]")
-        } else {
-            ("", "")
-        };
+        let (open, close) = if self.host.contains(':') { ("[", "]") } else { ("", "") };
         write!(f, "{scheme}://{open}{}{close}:{}", self.host, self.port)
     }
 }
@@ -240,10 +209,7 @@ pub struct ClientIdentity {
 
 impl fmt::Debug for ClientIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ClientIdentity")
-            .field("cert_pem", &self.cert_pem.len())
-            .field("key_pem", &"***")
-            .finish()
+        f.debug_struct("ClientIdentity").field("cert_pem", &self.cert_pem.len()).field("key_pem", &"***").finish()
     }
 }
 
@@ -338,15 +304,11 @@ impl SourceOptions {
         self.validate_security()?;
         let mut seen = HashSet::new();
         for subscription in &self.subscriptions {
-            filter::validate(&subscription.filter).map_err(|reason| MqttConfigError::Filter {
-                filter: subscription.filter.clone(),
-                reason,
-            })?;
+            filter::validate(&subscription.filter)
+                .map_err(|reason| MqttConfigError::Filter { filter: subscription.filter.clone(), reason })?;
             require(subscription.qos <= 2, "qos", "must be 0, 1 or 2")?;
             if !seen.insert(subscription.filter.as_str()) {
-                return Err(MqttConfigError::DuplicateFilter(
-                    subscription.filter.clone(),
-                ));
+                return Err(MqttConfigError::DuplicateFilter(subscription.filter.clone()));
             }
         }
         Ok(())
@@ -354,72 +316,30 @@ impl SourceOptions {
 
     fn validate_ranges(&self) -> Result<(), MqttConfigError> {
         let id = &self.client_id;
-        require(
-            !id.is_empty(),
-            "client_id",
-            "must not be empty: a session belongs to a client id",
-        )?;
+        require(!id.is_empty(), "client_id", "must not be empty: a session belongs to a client id")?;
         require(
             id.len() <= 65_535 && !id.chars().any(char::is_control),
             "client_id",
             "must be at most 65535 bytes without control characters",
         )?;
-        require(
-            self.keep_alive <= Duration::from_secs(65_535),
-            "keep_alive",
-            "must be at most 65535s",
-        )?;
-        require(
-            self.receive_maximum >= 1,
-            "receive_maximum",
-            "must be at least 1",
-        )?;
-        require(
-            self.max_packet_bytes >= 1_024,
-            "max_packet_bytes",
-            "must be at least 1024",
-        )?;
-        require(
-            !self.connect_timeout.is_zero(),
-            "connect_timeout",
-            "must be longer than zero",
-        )?;
-        require(
-            !self.reconcile_timeout.is_zero(),
-            "reconcile_timeout",
-            "must be longer than zero",
-        )?;
-        require(
-            !self.reconnect_delay.is_zero(),
-            "reconnect_delay",
-            "must be longer than zero",
-        )?;
-        require(
-            self.reconnect_max_delay >= self.reconnect_delay,
-            "reconnect_max_delay",
-            "must not be shorter than reconnect_delay",
-        )
+        require(self.keep_alive <= Duration::from_secs(65_535), "keep_alive", "must be at most 65535s")?;
+        require(self.receive_maximum >= 1, "receive_maximum", "must be at least 1")?;
+        require(self.max_packet_bytes >= 1_024, "max_packet_bytes", "must be at least 1024")?;
+        require(!self.connect_timeout.is_zero(), "connect_timeout", "must be longer than zero")?;
+        require(!self.reconcile_timeout.is_zero(), "reconcile_timeout", "must be longer than zero")?;
+        require(!self.reconnect_delay.is_zero(), "reconnect_delay", "must be longer than zero")?;
+        require(self.reconnect_max_delay >= self.reconnect_delay, "reconnect_max_delay", "must not be shorter than reconnect_delay")
     }
 
     fn validate_security(&self) -> Result<(), MqttConfigError> {
         if let Some(credentials) = &self.credentials {
-            require(
-                credentials.username.len() <= 65_535,
-                "username",
-                "must be at most 65535 bytes",
-            )?;
-            require(
-                credentials.password.expose().len() <= 65_535,
-                "password",
-                "must be at most 65535 bytes",
-            )?;
+            require(credentials.username.len() <= 65_535, "username", "must be at most 65535 bytes")?;
+            require(credentials.password.expose().len() <= 65_535, "password", "must be at most 65535 bytes")?;
         }
         if self.broker_url.uses_tls() {
             tls::client_config(&self.tls).map(|_| ())
         } else if self.credentials.is_some() && !self.allow_plaintext_credentials {
-            Err(MqttConfigError::PlaintextCredentials(
-                self.broker_url.to_string(),
-            ))
+            Err(MqttConfigError::PlaintextCredentials(self.broker_url.to_string()))
         } else if self.tls != TlsOptions::default() {
             Err(MqttConfigError::TlsWithoutTls(self.broker_url.to_string()))
         } else {
@@ -439,16 +359,8 @@ impl SourceOptions {
     }
 }
 
-const fn require(
-    holds: bool,
-    setting: &'static str,
-    reason: &'static str,
-) -> Result<(), MqttConfigError> {
-    if holds {
-        Ok(())
-    } else {
-        Err(MqttConfigError::OutOfRange { setting, reason })
-    }
+const fn require(holds: bool, setting: &'static str, reason: &'static str) -> Result<(), MqttConfigError> {
+    if holds { Ok(()) } else { Err(MqttConfigError::OutOfRange { setting, reason }) }
 }
 
 #[cfg(test)]
@@ -463,21 +375,12 @@ mod tests {
     #[test]
     fn urls_are_read_with_their_default_ports() {
         assert_eq!(url("mqtt://broker"), Ok((false, "broker".into(), 1883)));
-        assert_eq!(
-            url("TCP://broker:1884/"),
-            Ok((false, "broker".into(), 1884))
-        );
-        assert_eq!(
-            url("mqtts://broker.example"),
-            Ok((true, "broker.example".into(), 8883))
-        );
+        assert_eq!(url("TCP://broker:1884/"), Ok((false, "broker".into(), 1884)));
+        assert_eq!(url("mqtts://broker.example"), Ok((true, "broker.example".into(), 8883)));
         assert_eq!(url("tls://10.0.0.1:1"), Ok((true, "10.0.0.1".into(), 1)));
         assert_eq!(url("ssl://[::1]:9000"), Ok((true, "::1".into(), 9000)));
         assert_eq!(url("mqtt://[fe80::1]"), Ok((false, "fe80::1".into(), 1883)));
-        assert_eq!(
-            BrokerUrl::parse("ssl://[::1]").unwrap().to_string(),
-            "mqtts://[::1]:8883"
-        );
+        assert_eq!(BrokerUrl::parse("ssl://[::1]").unwrap().to_string(), "mqtts://[::1]:8883");
     }
 
     #[test]
@@ -504,25 +407,15 @@ mod tests {
 
     fn options() -> SourceOptions {
         let mut options = SourceOptions::new(BrokerUrl::parse("mqtt://localhost").unwrap(), "c");
-        options.subscriptions.push(Subscription {
-            filter: "a/#".into(),
-            qos: 1,
-            receiver: "r".into(),
-        });
+        options.subscriptions.push(Subscription { filter: "a/#".into(), qos: 1, receiver: "r".into() });
         options
     }
 
     #[test]
     fn credentials_on_plaintext_need_permission() {
         let mut options = options();
-        options.credentials = Some(Credentials {
-            username: "u".into(),
-            password: Secret::new("hunter2"),
-        });
-        assert_eq!(
-            options.validate().unwrap_err().code(),
-            "E_PLAINTEXT_CREDENTIALS"
-        );
+        options.credentials = Some(Credentials { username: "u".into(), password: Secret::new("hunter2") });
+        assert_eq!(options.validate().unwrap_err().code(), "E_PLAINTEXT_CREDENTIALS");
         assert!(!format!("{options:?}").contains("hunter2"));
         options.allow_plaintext_credentials = true;
         assert_eq!(options.validate(), Ok(()));
@@ -538,19 +431,11 @@ mod tests {
             ("E_MQTT_RANGE", |o| o.connect_timeout = Duration::ZERO),
             ("E_MQTT_RANGE", |o| o.reconcile_timeout = Duration::ZERO),
             ("E_MQTT_RANGE", |o| o.reconnect_delay = Duration::ZERO),
-            ("E_MQTT_RANGE", |o| {
-                o.reconnect_max_delay = Duration::from_secs(1)
-            }),
+            ("E_MQTT_RANGE", |o| o.reconnect_max_delay = Duration::from_secs(1)),
             ("E_MQTT_RANGE", |o| o.subscriptions[0].qos = 3),
-            ("E_TOPIC_FILTER", |o| {
-                o.subscriptions[0].filter = "a/#/b".into()
-            }),
-            ("E_DUPLICATE_FILTER", |o| {
-                o.subscriptions.push(o.subscriptions[0].clone())
-            }),
-            ("E_TLS_WITHOUT_TLS", |o| {
-                o.tls.ca = CaSource::Pem(Vec::new())
-            }),
+            ("E_TOPIC_FILTER", |o| o.subscriptions[0].filter = "a/#/b".into()),
+            ("E_DUPLICATE_FILTER", |o| o.subscriptions.push(o.subscriptions[0].clone())),
+            ("E_TLS_WITHOUT_TLS", |o| o.tls.ca = CaSource::Pem(Vec::new())),
         ];
         assert_eq!(options().validate(), Ok(()));
         for (code, change) in changes {

@@ -31,27 +31,16 @@ pub struct ProbeReport {
 /// # Errors
 /// Why there was no connection, for people: the name, the port, TLS, the login.
 pub async fn probe(options: &SourceOptions) -> Result<ProbeReport, Fault> {
-    options
-        .validate()
-        .map_err(|error| Fault::new(FaultCode::InvalidConfig, error.to_string()))?;
+    options.validate().map_err(|error| Fault::new(FaultCode::InvalidConfig, error.to_string()))?;
     let tls = if options.broker_url.uses_tls() {
-        Some(
-            tls::client_config(&options.tls)
-                .map_err(|error| Fault::new(FaultCode::InvalidConfig, error.to_string()))?,
-        )
+        Some(tls::client_config(&options.tls).map_err(|error| Fault::new(FaultCode::InvalidConfig, error.to_string()))?)
     } else {
         None
     };
     let mut throw_away = options.clone();
     throw_away.client_id.push_str("-doctor");
     throw_away.session_expiry = 0;
-    let opened = connection::open(&Attempt {
-        options: &throw_away,
-        tls,
-        clean_start: true,
-    })
-    .await
-    .map_err(|end| end.fault)?;
+    let opened = connection::open(&Attempt { options: &throw_away, tls, clean_start: true }).await.map_err(|end| end.fault)?;
     let mut event_loop = opened.event_loop;
     if opened.client.try_disconnect_now().is_ok() {
         // Whether the goodbye gets through changes nothing about the report.
@@ -67,9 +56,7 @@ pub async fn probe(options: &SourceOptions) -> Result<ProbeReport, Fault> {
         max_qos: said.and_then(|p| p.max_qos).unwrap_or(2),
         shared_subscriptions: supported(said.and_then(|p| p.shared_subscription_available)),
         wildcard_subscriptions: supported(said.and_then(|p| p.wildcard_subscription_available)),
-        subscription_identifiers: supported(
-            said.and_then(|p| p.subscription_identifiers_available),
-        ),
+        subscription_identifiers: supported(said.and_then(|p| p.subscription_identifiers_available)),
         retained_messages: supported(said.and_then(|p| p.retain_available)),
     })
 }

@@ -7,9 +7,7 @@ use crate::subscriptions::{Subscriptions, Terms};
 use causeway_core::outcome::{Fault, FaultCode};
 use causeway_ports::{ConnectionEpoch, Delivery, DeliveryId, SourceEvent};
 use core::time::Duration;
-use rumqttc::{
-    AsyncClient, ClientError, Event, Incoming, ManualAck, Outgoing, PubAck, PubRec, Publish, QoS,
-};
+use rumqttc::{AsyncClient, ClientError, Event, Incoming, ManualAck, Outgoing, PubAck, PubRec, Publish, QoS};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -85,18 +83,11 @@ pub(crate) struct End {
 
 impl End {
     pub(crate) fn new(cause: Cause, code: FaultCode, detail: impl Into<String>) -> Self {
-        Self {
-            cause,
-            fault: Fault::new(code, detail),
-        }
+        Self { cause, fault: Fault::new(code, detail) }
     }
 
     pub(crate) fn closing() -> Self {
-        Self::new(
-            Cause::Closing,
-            FaultCode::ConnectionLost,
-            "the source is closed",
-        )
+        Self::new(Cause::Closing, FaultCode::ConnectionLost, "the source is closed")
     }
 }
 
@@ -226,10 +217,7 @@ impl Session {
         }
         self.note_stall();
         while let Some((input, properties)) = self.subscriptions.next_request() {
-            match self
-                .client
-                .try_subscribe_many_with_properties([input], properties)
-            {
+            match self.client.try_subscribe_many_with_properties([input], properties) {
                 Ok(()) => self.subscriptions.request_queued(),
                 Err(ClientError::InvalidRequest(_)) => self.subscriptions.request_invalid(),
                 Err(_) => break,
@@ -269,16 +257,9 @@ impl Session {
         self.reported = true;
         self.timers.answers_due = None;
         let (granted, refused) = self.subscriptions.report();
-        self.timers.ask_again =
-            (!refused.is_empty()).then(|| Instant::now() + self.reconcile_timeout);
-        self.shared
-            .subscribed
-            .store(refused.is_empty(), Ordering::Relaxed);
-        self.report(SourceEvent::Subscribed {
-            connection: self.epoch,
-            granted,
-            refused,
-        });
+        self.timers.ask_again = (!refused.is_empty()).then(|| Instant::now() + self.reconcile_timeout);
+        self.shared.subscribed.store(refused.is_empty(), Ordering::Relaxed);
+        self.report(SourceEvent::Subscribed { connection: self.epoch, granted, refused });
     }
 
     /// Takes in what the client reports.
@@ -290,8 +271,7 @@ impl Session {
                 match packet {
                     Incoming::Publish(publish) => self.on_publish(publish),
                     Incoming::SubAck(answer) => {
-                        self.subscriptions
-                            .answered(answer.pkid, &answer.return_codes);
+                        self.subscriptions.answered(answer.pkid, &answer.return_codes);
                         Ok(())
                     }
                     _ => Ok(()),
@@ -338,36 +318,21 @@ impl Session {
                 ));
             }
         }
-        let message = convert::message(publish).map_err(|poison| {
-            End::new(Cause::Poison, FaultCode::ProtocolError, poison.to_string())
-        })?;
-        let mut receivers = self
-            .subscriptions
-            .receivers(&message.topic, &message.properties.subscription_ids);
+        let message = convert::message(publish).map_err(|poison| End::new(Cause::Poison, FaultCode::ProtocolError, poison.to_string()))?;
+        let mut receivers = self.subscriptions.receivers(&message.topic, &message.properties.subscription_ids);
         if receivers.is_empty() {
             self.warn_unmatched();
             receivers.push(self.subscriptions.fallback());
         }
         let mut dropped = false;
         for receiver in receivers {
-            let room = if qos == QoS::AtMostOnce {
-                Arc::clone(&self.loose_room).try_acquire_owned().ok()
-            } else {
-                None
-            };
+            let room = if qos == QoS::AtMostOnce { Arc::clone(&self.loose_room).try_acquire_owned().ok() } else { None };
             if qos == QoS::AtMostOnce && room.is_none() {
                 dropped = true;
                 continue;
             }
-            let id = DeliveryId {
-                connection: self.epoch,
-                ordinal: self.acks.next_ordinal(),
-            };
-            let event = SourceEvent::Delivery(Delivery {
-                id,
-                receiver,
-                message: message.clone(),
-            });
+            let id = DeliveryId { connection: self.epoch, ordinal: self.acks.next_ordinal() };
+            let event = SourceEvent::Delivery(Delivery { id, receiver, message: message.clone() });
             self.spill.push_back(Item { event, _room: room });
         }
         if dropped {
@@ -383,9 +348,7 @@ impl Session {
     fn note_unacknowledged(&self) {
         let now = self.acks.unacknowledged() as u64;
         self.shared.unacknowledged.store(now, Ordering::Relaxed);
-        self.shared
-            .unacknowledged_peak
-            .fetch_max(now, Ordering::Relaxed);
+        self.shared.unacknowledged_peak.fetch_max(now, Ordering::Relaxed);
     }
 
     fn warn_unmatched(&mut self) {
@@ -401,22 +364,12 @@ impl Session {
     /// When [`Self::on_time`] has to be called at the latest.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let timers = &self.timers;
-        let silence = timers
-            .keep_alive
-            .filter(|_| timers.stalled.is_none())
-            .map(|keep_alive| {
-                let end = timers.incoming + keep_alive * 5 / 2;
-                if timers.probed {
-                    end
-                } else {
-                    end.min(self.probe_at(keep_alive))
-                }
-            });
+        let silence = timers.keep_alive.filter(|_| timers.stalled.is_none()).map(|keep_alive| {
+            let end = timers.incoming + keep_alive * 5 / 2;
+            if timers.probed { end } else { end.min(self.probe_at(keep_alive)) }
+        });
         let stall = timers.stalled.map(|since| since + self.stall_limit());
-        [silence, stall, timers.answers_due, timers.ask_again]
-            .into_iter()
-            .flatten()
-            .min()
+        [silence, stall, timers.answers_due, timers.ask_again].into_iter().flatten().min()
     }
 
     /// A moment at which the broker should be made to answer: the client pings only where it wrote nothing for a while, and not at all where the
@@ -426,30 +379,16 @@ impl Session {
     }
 
     fn stall_limit(&self) -> Duration {
-        self.timers
-            .keep_alive
-            .map_or(STALL_WITHOUT_KEEP_ALIVE, |keep_alive| keep_alive / 2)
+        self.timers.keep_alive.map_or(STALL_WITHOUT_KEEP_ALIVE, |keep_alive| keep_alive / 2)
     }
 
     /// Time has passed.
     pub(crate) fn on_time(&mut self, now: Instant) -> Result<(), End> {
-        if self
-            .timers
-            .stalled
-            .is_some_and(|since| now >= since + self.stall_limit())
-        {
-            return Err(End::new(
-                Cause::Full,
-                FaultCode::Throttled,
-                "more arrived than the consumer took; the rest stays with the broker",
-            ));
+        if self.timers.stalled.is_some_and(|since| now >= since + self.stall_limit()) {
+            return Err(End::new(Cause::Full, FaultCode::Throttled, "more arrived than the consumer took; the rest stays with the broker"));
         }
         if self.timers.answers_due.is_some_and(|due| now >= due) {
-            return Err(End::new(
-                Cause::Lost,
-                FaultCode::Timeout,
-                "the broker did not answer the subscriptions in time",
-            ));
+            return Err(End::new(Cause::Lost, FaultCode::Timeout, "the broker did not answer the subscriptions in time"));
         }
         if self.timers.ask_again.is_some_and(|due| now >= due) {
             self.timers.ask_again = None;
@@ -458,19 +397,11 @@ impl Session {
                 self.timers.answers_due = Some(now + self.reconcile_timeout);
             }
         }
-        let Some(keep_alive) = self
-            .timers
-            .keep_alive
-            .filter(|_| self.timers.stalled.is_none())
-        else {
+        let Some(keep_alive) = self.timers.keep_alive.filter(|_| self.timers.stalled.is_none()) else {
             return Ok(());
         };
         if now >= self.timers.incoming + keep_alive * 5 / 2 {
-            return Err(End::new(
-                Cause::Lost,
-                FaultCode::Timeout,
-                "the broker has been silent for two and a half times the keep-alive",
-            ));
+            return Err(End::new(Cause::Lost, FaultCode::Timeout, "the broker has been silent for two and a half times the keep-alive"));
         }
         if !self.timers.probed && now >= self.probe_at(keep_alive) {
             self.timers.probed = self.client.try_unsubscribe(PROBE_FILTER).is_ok();

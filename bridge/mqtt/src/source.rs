@@ -36,36 +36,19 @@ pub(crate) struct Control {
 /// What [`SourceOptions::validate`] finds.
 pub fn start(options: SourceOptions, seed: u64) -> Result<MqttSource, MqttConfigError> {
     options.validate()?;
-    let tls = if options.broker_url.uses_tls() {
-        Some(tls::client_config(&options.tls)?)
-    } else {
-        None
-    };
-    let (events, receiver) =
-        mpsc::channel(usize::from(options.receive_maximum) + SLACK + LOOSE_ROOM);
+    let tls = if options.broker_url.uses_tls() { Some(tls::client_config(&options.tls)?) } else { None };
+    let (events, receiver) = mpsc::channel(usize::from(options.receive_maximum) + SLACK + LOOSE_ROOM);
     let (control, wanted) = watch::channel(Control::default());
     let shared = Arc::new(Shared::default());
     let task = Task {
         backoff: Backoff::new(options.reconnect_delay, options.reconnect_max_delay, seed),
-        outside: Surroundings {
-            events,
-            loose_room: Arc::new(Semaphore::new(LOOSE_ROOM)),
-            shared: Arc::clone(&shared),
-        },
+        outside: Surroundings { events, loose_room: Arc::new(Semaphore::new(LOOSE_ROOM)), shared: Arc::clone(&shared) },
         options,
         tls,
         control: wanted,
         epoch: ConnectionEpoch(0),
     };
-    Ok(MqttSource {
-        events: receiver,
-        control,
-        shared,
-        task: Some(tokio::spawn(task.run())),
-        paused: false,
-        held: None,
-        closed: false,
-    })
+    Ok(MqttSource { events: receiver, control, shared, task: Some(tokio::spawn(task.run())), paused: false, held: None, closed: false })
 }
 
 /// The task that owns everything MQTT.
@@ -82,18 +65,6 @@ impl Task {
     async fn run(mut self) {
         loop {
             let end = self.connect_and_run().await;
-            self.outside
-                .shared
-                .connected
-                .store(false, Ordering::Relaxed);
-            self.outside
-                .shared
-                .subscribed
-                .store(false, Ordering::Relaxed);
-            self.outside
-                .shared
-                .unacknowledged
-                .store(0, Ordering::Relaxed);
             connection::count_end(&end, &self.outside.shared);
             if end.cause == Cause::Closing || self.pause_after(end).await.is_none() {
                 return;
@@ -103,11 +74,7 @@ impl Task {
 
     async fn connect_and_run(&mut self) -> End {
         let clean_start = self.options.clean_start && self.epoch.0 == 0;
-        let attempt = Attempt {
-            options: &self.options,
-            tls: self.tls.clone(),
-            clean_start,
-        };
+        let attempt = Attempt { options: &self.options, tls: self.tls.clone(), clean_start };
         let opened = match unless_closing(&mut self.control, connection::open(&attempt)).await {
             Some(Ok(opened)) => opened,
             Some(Err(end)) => {
@@ -116,44 +83,21 @@ impl Task {
             }
             None => return End::closing(),
         };
-        let Opened {
-            client,
-            mut event_loop,
-            socket,
-            connack,
-        } = opened;
+        let Opened { client, mut event_loop, socket, connack } = opened;
         let (since, session_present) = (Instant::now(), connack.session_present);
         self.note_connected(session_present);
         let keep_alive = connection::watched_keep_alive(&event_loop, &self.options);
-        let mut session = Session::new(
-            client,
-            self.epoch,
-            &self.options,
-            keep_alive,
-            terms(&connack, &self.options),
-            &self.outside,
-        );
-        session.report(SourceEvent::Connected {
-            connection: self.epoch,
-            session_present,
-        });
-        let end = connection::run(
-            &mut event_loop,
-            &mut session,
-            &self.outside.events,
-            &mut self.control,
-        )
-        .await;
+        let mut session = Session::new(client, self.epoch, &self.options, keep_alive, terms(&connack, &self.options), &self.outside);
+        session.report(SourceEvent::Connected { connection: self.epoch, session_present });
+        let end = connection::run(&mut event_loop, &mut session, &self.outside.events, &mut self.control).await;
+        // At once, before anything waits for the consumer.
+        self.note_disconnected();
         connection::let_go(event_loop, &socket, end.cause == Cause::Closing).await;
-        if since.elapsed() >= STABLE_AFTER || (session.made_progress() && end.cause == Cause::Lost)
-        {
+        if since.elapsed() >= STABLE_AFTER || (session.made_progress() && end.cause == Cause::Lost) {
             self.backoff.reset();
         }
         if end.cause == Cause::Full && self.options.is_durable() {
-            self.outside
-                .shared
-                .resumed_at
-                .store(self.epoch.0 + 1, Ordering::Relaxed);
+            self.outside.shared.resumed_at.store(self.epoch.0 + 1, Ordering::Relaxed);
         }
         while let Some(item) = session.next_waiting() {
             if end.cause == Cause::Closing || self.hand_over(item).await.is_none() {
@@ -172,71 +116,49 @@ impl Task {
         if !first {
             count(&shared.reconnects);
         }
-        let fresh_is_fine =
-            first && (self.options.first_connection_expected_new || self.options.clean_start);
+        let fresh_is_fine = first && (self.options.first_connection_expected_new || self.options.clean_start);
         if self.options.is_durable() && session_present {
             shared.resumed_at.store(self.epoch.0, Ordering::Relaxed);
         } else if self.options.is_durable() && !fresh_is_fine {
             count(&shared.sessions_lost);
-            tracing::warn!(
-                connection = self.epoch.0,
-                "the broker no longer has this client's session; messages may be lost"
-            );
+            tracing::warn!(connection = self.epoch.0, "the broker no longer has this client's session; messages may be lost");
         }
         tracing::info!(connection = self.epoch.0, session_present, broker = %self.options.broker_url, "connected");
+    }
+
+    fn note_disconnected(&self) {
+        let shared = &self.outside.shared;
+        shared.connected.store(false, Ordering::Relaxed);
+        shared.subscribed.store(false, Ordering::Relaxed);
+        shared.unacknowledged.store(0, Ordering::Relaxed);
     }
 
     /// Reports the end and waits before the next attempt. `None` where the source is to close.
     async fn pause_after(&mut self, end: End) -> Option<()> {
         let retry_in = self.backoff.next();
         tracing::warn!(connection = self.epoch.0, fault = %end.fault, ?retry_in, "not connected");
-        self.hand_over(
-            SourceEvent::Disconnected {
-                connection: self.epoch,
-                fault: end.fault,
-                retry_in,
-            }
-            .into(),
-        )
-        .await?;
+        self.hand_over(SourceEvent::Disconnected { connection: self.epoch, fault: end.fault, retry_in }.into()).await?;
         unless_closing(&mut self.control, sleep(retry_in)).await?;
         if end.cause == Cause::Full {
             // The consumer stood still; connecting before it has taken everything would only fill the buffer again.
             let events = &self.outside.events;
-            unless_closing(
-                &mut self.control,
-                events.reserve_many(events.max_capacity()),
-            )
-            .await?
-            .ok()?;
+            unless_closing(&mut self.control, events.reserve_many(events.max_capacity())).await?.ok()?;
         }
         Some(())
     }
 
     async fn hand_over(&mut self, item: Item) -> Option<()> {
-        unless_closing(&mut self.control, self.outside.events.send(item))
-            .await?
-            .ok()
+        unless_closing(&mut self.control, self.outside.events.send(item)).await?.ok()
     }
 }
 
 fn terms(connack: &ConnAck, options: &SourceOptions) -> Terms {
-    let identifiers = connack
-        .properties
-        .as_ref()
-        .and_then(|properties| properties.subscription_identifiers_available)
-        != Some(0);
-    Terms {
-        durable: options.is_durable(),
-        identifiers,
-    }
+    let identifiers = connack.properties.as_ref().and_then(|properties| properties.subscription_identifiers_available) != Some(0);
+    Terms { durable: options.is_durable(), identifiers }
 }
 
 /// The result of `work`, or `None` as soon as the handle wants to close or is gone.
-async fn unless_closing<T>(
-    control: &mut watch::Receiver<Control>,
-    work: impl Future<Output = T>,
-) -> Option<T> {
+async fn unless_closing<T>(control: &mut watch::Receiver<Control>, work: impl Future<Output = T>) -> Option<T> {
     tokio::select! {
         biased;
         _ = control.wait_for(|wanted| wanted.closing.is_some()) => None,
@@ -316,8 +238,7 @@ impl MqttSource {
     fn comes_again(&self, item: &Item) -> bool {
         match &item.event {
             SourceEvent::Delivery(delivery) => {
-                delivery.message.qos > 0
-                    && delivery.id.connection.0 < self.shared.resumed_at.load(Ordering::Relaxed)
+                delivery.message.qos > 0 && delivery.id.connection.0 < self.shared.resumed_at.load(Ordering::Relaxed)
             }
             _ => false,
         }
@@ -371,13 +292,10 @@ impl Source for MqttSource {
 
     async fn close(&mut self, deadline: Duration) {
         self.closed = true;
-        self.control
-            .send_modify(|wanted| wanted.closing = Some(Instant::now() + deadline));
+        self.control.send_modify(|wanted| wanted.closing = Some(Instant::now() + deadline));
         self.events.close();
         if let Some(mut task) = self.task.take()
-            && timeout(deadline + Duration::from_secs(1), &mut task)
-                .await
-                .is_err()
+            && timeout(deadline + Duration::from_secs(1), &mut task).await.is_err()
         {
             task.abort();
         }

@@ -4,9 +4,7 @@ use crate::fault;
 use crate::filter;
 use crate::options::Subscription;
 use causeway_core::outcome::{Fault, FaultCode};
-use rumqttc::{
-    QoS, RetainForwardRule, SubscribeFilterInput, SubscribeProperties, SubscribeReasonCode,
-};
+use rumqttc::{QoS, RetainForwardRule, SubscribeFilterInput, SubscribeProperties, SubscribeReasonCode};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
@@ -33,35 +31,16 @@ pub(crate) struct Subscriptions {
 impl Subscriptions {
     pub(crate) fn new(wanted: Arc<[Subscription]>, terms: Terms) -> Self {
         let count = wanted.len();
-        Self {
-            wanted,
-            terms,
-            unsent: (0..count).collect(),
-            queued: VecDeque::new(),
-            pending: HashMap::new(),
-            answers: vec![None; count],
-        }
+        Self { wanted, terms, unsent: (0..count).collect(), queued: VecDeque::new(), pending: HashMap::new(), answers: vec![None; count] }
     }
 
     /// The next request to hand to the client.
     pub(crate) fn next_request(&self) -> Option<(SubscribeFilterInput, SubscribeProperties)> {
         let index = *self.unsent.front()?;
         let subscription = self.wanted.get(index)?;
-        let retained = if self.terms.durable {
-            RetainForwardRule::OnNewSubscribe
-        } else {
-            RetainForwardRule::OnEverySubscribe
-        };
-        let input =
-            SubscribeFilterInput::new(subscription.filter.clone(), requested_qos(subscription))
-                .retain_forward_rule(retained);
-        Some((
-            input,
-            SubscribeProperties {
-                id: self.terms.identifiers.then_some(index + 1),
-                user_properties: Vec::new(),
-            },
-        ))
+        let retained = if self.terms.durable { RetainForwardRule::OnNewSubscribe } else { RetainForwardRule::OnEverySubscribe };
+        let input = SubscribeFilterInput::new(subscription.filter.clone(), requested_qos(subscription)).retain_forward_rule(retained);
+        Some((input, SubscribeProperties { id: self.terms.identifiers.then_some(index + 1), user_properties: Vec::new() }))
     }
 
     /// The client took it.
@@ -72,13 +51,7 @@ impl Subscriptions {
     /// The client does not take it at all.
     pub(crate) fn request_invalid(&mut self) {
         if let Some(index) = self.unsent.pop_front() {
-            self.answer(
-                index,
-                Err(Fault::new(
-                    FaultCode::InvalidConfig,
-                    "no valid topic filter",
-                )),
-            );
+            self.answer(index, Err(Fault::new(FaultCode::InvalidConfig, "no valid topic filter")));
         }
     }
 
@@ -92,10 +65,7 @@ impl Subscriptions {
     /// The broker's answer.
     pub(crate) fn answered(&mut self, packet_id: u16, codes: &[SubscribeReasonCode]) {
         if let (Some(index), Some(code)) = (self.pending.remove(&packet_id), codes.first()) {
-            let wanted = self
-                .wanted
-                .get(index)
-                .map_or(QoS::AtLeastOnce, requested_qos);
+            let wanted = self.wanted.get(index).map_or(QoS::AtLeastOnce, requested_qos);
             self.answer(index, fault::subscription(code, wanted));
         }
     }
@@ -113,18 +83,11 @@ impl Subscriptions {
 
     /// How many were granted, and which were refused, and why.
     pub(crate) fn report(&self) -> (usize, Vec<(String, Fault)>) {
-        let granted = self
-            .answers
-            .iter()
-            .filter(|answer| matches!(answer, Some(Ok(()))))
-            .count();
-        let refused =
-            self.wanted.iter().zip(&self.answers).filter_map(
-                |(subscription, answer)| match answer {
-                    Some(Err(fault)) => Some((subscription.filter.clone(), fault.clone())),
-                    _ => None,
-                },
-            );
+        let granted = self.answers.iter().filter(|answer| matches!(answer, Some(Ok(())))).count();
+        let refused = self.wanted.iter().zip(&self.answers).filter_map(|(subscription, answer)| match answer {
+            Some(Err(fault)) => Some((subscription.filter.clone(), fault.clone())),
+            _ => None,
+        });
         (granted, refused.collect())
     }
 
@@ -144,12 +107,8 @@ impl Subscriptions {
     /// broker says so. Empty where nothing matches.
     pub(crate) fn receivers(&self, topic: &str, identifiers: &[u32]) -> Vec<Arc<str>> {
         let mut receivers: Vec<Arc<str>> = Vec::new();
-        let named = identifiers
-            .iter()
-            .filter_map(|id| self.wanted.get(usize::try_from(*id).ok()?.checked_sub(1)?));
-        for subscription in
-            named.filter(|subscription| filter::matches(&subscription.filter, topic))
-        {
+        let named = identifiers.iter().filter_map(|id| self.wanted.get(usize::try_from(*id).ok()?.checked_sub(1)?));
+        for subscription in named.filter(|subscription| filter::matches(&subscription.filter, topic)) {
             if !receivers.contains(&subscription.receiver) {
                 receivers.push(Arc::clone(&subscription.receiver));
             }
@@ -167,18 +126,12 @@ impl Subscriptions {
 
     /// Who gets what matches no filter any more: an earlier configuration's subscription that the broker still keeps.
     pub(crate) fn fallback(&self) -> Arc<str> {
-        self.wanted
-            .first()
-            .map_or_else(|| Arc::from(""), |first| Arc::clone(&first.receiver))
+        self.wanted.first().map_or_else(|| Arc::from(""), |first| Arc::clone(&first.receiver))
     }
 }
 
 fn requested_qos(subscription: &Subscription) -> QoS {
-    if subscription.qos == 0 {
-        QoS::AtMostOnce
-    } else {
-        QoS::AtLeastOnce
-    }
+    if subscription.qos == 0 { QoS::AtMostOnce } else { QoS::AtLeastOnce }
 }
 
 #[cfg(test)]
@@ -188,19 +141,9 @@ mod tests {
     fn subscriptions(filters: &[(&str, &str)]) -> Subscriptions {
         let wanted: Vec<_> = filters
             .iter()
-            .map(|(filter, receiver)| Subscription {
-                filter: (*filter).into(),
-                qos: 2,
-                receiver: Arc::from(*receiver),
-            })
+            .map(|(filter, receiver)| Subscription { filter: (*filter).into(), qos: 2, receiver: Arc::from(*receiver) })
             .collect();
-        Subscriptions::new(
-            wanted.into(),
-            Terms {
-                durable: true,
-                identifiers: true,
-            },
-        )
+        Subscriptions::new(wanted.into(), Terms { durable: true, identifiers: true })
     }
 
     fn names(receivers: &[Arc<str>]) -> Vec<&str> {
@@ -221,11 +164,7 @@ mod tests {
         let all = subscriptions(&[("f/#", "a"), ("f/+/temp", "b"), ("x", "c")]);
         assert_eq!(names(&all.receivers("f/1/temp", &[2])), ["b"]);
         assert_eq!(names(&all.receivers("f/1/temp", &[1, 2])), ["a", "b"]);
-        assert_eq!(
-            names(&all.receivers("f/1/temp", &[3, 9, 0])),
-            ["a"],
-            "stale identifiers fall back to the topic"
-        );
+        assert_eq!(names(&all.receivers("f/1/temp", &[3, 9, 0])), ["a"], "stale identifiers fall back to the topic");
     }
 
     #[test]
@@ -242,10 +181,7 @@ mod tests {
         all.answered(11, &[SubscribeReasonCode::Success(QoS::AtLeastOnce)]);
         assert!(all.is_complete());
         let (granted, refused) = all.report();
-        assert_eq!(
-            (granted, refused[0].0.as_str(), refused[0].1.code),
-            (1, "b", FaultCode::NotAuthorized)
-        );
+        assert_eq!((granted, refused[0].0.as_str(), refused[0].1.code), (1, "b", FaultCode::NotAuthorized));
         assert!(all.retry_refused());
         assert!(!all.is_complete());
         assert!(all.next_request().is_some());

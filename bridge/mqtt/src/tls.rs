@@ -17,9 +17,7 @@ pub(crate) fn client_config(options: &TlsOptions) -> Result<Arc<ClientConfig>, M
         None => builder.with_no_client_auth(),
         Some(identity) => {
             let (chain, key) = client_identity(identity)?;
-            builder
-                .with_client_auth_cert(chain, key)
-                .map_err(|error| wrong("client certificate", &error))?
+            builder.with_client_auth_cert(chain, key).map_err(|error| wrong("client certificate", &error))?
         }
     };
     Ok(Arc::new(config))
@@ -33,40 +31,28 @@ fn roots(source: &CaSource) -> Result<RootCertStore, MqttConfigError> {
             let native = rustls_native_certs::load_native_certs();
             store.add_parsable_certificates(native.certs);
             if store.is_empty() {
-                return Err(MqttConfigError::Tls(
-                    "the host has no trusted certificates; install ca-certificates or give a CA"
-                        .into(),
-                ));
+                return Err(MqttConfigError::Tls("the host has no trusted certificates; install ca-certificates or give a CA".into()));
             }
         }
         CaSource::Pem(pem) => {
             for certificate in certificates(pem, "CA")? {
-                store
-                    .add(certificate)
-                    .map_err(|error| wrong("CA", &error))?;
+                store.add(certificate).map_err(|error| wrong("CA", &error))?;
             }
         }
     }
     Ok(store)
 }
 
-fn client_identity(
-    identity: &ClientIdentity,
-) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), MqttConfigError> {
+fn client_identity(identity: &ClientIdentity) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), MqttConfigError> {
     let chain = certificates(&identity.cert_pem, "client certificate")?;
-    let key = PrivateKeyDer::from_pem_slice(&identity.key_pem)
-        .map_err(|error| wrong("client key", &error))?;
+    let key = PrivateKeyDer::from_pem_slice(&identity.key_pem).map_err(|error| wrong("client key", &error))?;
     Ok((chain, key))
 }
 
 fn certificates(pem: &[u8], what: &str) -> Result<Vec<CertificateDer<'static>>, MqttConfigError> {
-    let found = CertificateDer::pem_slice_iter(pem)
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(|error| wrong(what, &error))?;
+    let found = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>().map_err(|error| wrong(what, &error))?;
     if found.is_empty() {
-        return Err(MqttConfigError::Tls(format!(
-            "{what}: no certificate in the PEM text"
-        )));
+        return Err(MqttConfigError::Tls(format!("{what}: no certificate in the PEM text")));
     }
     Ok(found)
 }
@@ -82,39 +68,22 @@ mod tests {
 
     #[test]
     fn text_without_a_certificate_is_refused() {
-        let options = TlsOptions {
-            ca: CaSource::Pem(b"nothing here".to_vec()),
-            client: None,
-        };
+        let options = TlsOptions { ca: CaSource::Pem(b"nothing here".to_vec()), client: None };
         assert_eq!(client_config(&options).unwrap_err().code(), "E_TLS");
     }
 
     #[test]
     fn a_broken_certificate_is_refused() {
         let pem = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n".to_vec();
-        assert_eq!(
-            client_config(&TlsOptions {
-                ca: CaSource::Pem(pem),
-                client: None
-            })
-            .unwrap_err()
-            .code(),
-            "E_TLS"
-        );
+        assert_eq!(client_config(&TlsOptions { ca: CaSource::Pem(pem), client: None }).unwrap_err().code(), "E_TLS");
     }
 
     #[test]
     fn a_client_identity_needs_a_matching_key() {
         let one = rcgen::generate_simple_self_signed(["one".to_owned()]).unwrap();
         let two = rcgen::generate_simple_self_signed(["two".to_owned()]).unwrap();
-        let identity = |key: String| ClientIdentity {
-            cert_pem: one.cert.pem().into_bytes(),
-            key_pem: key.into_bytes(),
-        };
-        let options = |client| TlsOptions {
-            ca: CaSource::Pem(one.cert.pem().into_bytes()),
-            client: Some(client),
-        };
+        let identity = |key: String| ClientIdentity { cert_pem: one.cert.pem().into_bytes(), key_pem: key.into_bytes() };
+        let options = |client| TlsOptions { ca: CaSource::Pem(one.cert.pem().into_bytes()), client: Some(client) };
         assert!(client_config(&options(identity(one.signing_key.serialize_pem()))).is_ok());
         assert!(client_config(&options(identity(two.signing_key.serialize_pem()))).is_err());
         assert!(client_config(&options(identity(String::new()))).is_err());

@@ -1,11 +1,5 @@
 //! The source against a scripted broker, which plays every trap, and against a real one.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    missing_docs,
-    reason = "tests"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
 
 mod broker;
 mod mosquitto;

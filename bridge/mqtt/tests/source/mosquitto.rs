@@ -14,11 +14,7 @@ pub struct Mosquitto {
 }
 
 pub fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port()
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 impl Mosquitto {
@@ -42,11 +38,7 @@ impl Mosquitto {
         .unwrap();
         std::fs::write(folder.path().join("mosquitto.conf"), config).unwrap();
         let child = spawn(folder.path());
-        let mut broker = Self {
-            child,
-            port,
-            folder,
-        };
+        let mut broker = Self { child, port, folder };
         broker.answers().await;
         broker
     }
@@ -55,11 +47,7 @@ impl Mosquitto {
         let port = self.port;
         timeout(PATIENCE, async {
             while TcpStream::connect(("127.0.0.1", port)).await.is_err() {
-                assert!(
-                    self.child.try_wait().unwrap().is_none(),
-                    "the broker ended: {}",
-                    self.log()
-                );
+                assert!(self.child.try_wait().unwrap().is_none(), "the broker ended: {}", self.log());
                 sleep(std::time::Duration::from_millis(10)).await;
             }
         })
@@ -73,9 +61,7 @@ impl Mosquitto {
 
     pub fn stop(&mut self) {
         // SIGTERM lets it write its state.
-        let _ = Command::new("kill")
-            .arg(self.child.id().to_string())
-            .status();
+        let _ = Command::new("kill").arg(self.child.id().to_string()).status();
         let _ = self.child.wait();
     }
 
@@ -87,14 +73,10 @@ impl Mosquitto {
 
 fn spawn(folder: &Path) -> Child {
     let log = std::fs::File::create(folder.join("log")).unwrap();
-    let program = [
-        "/usr/sbin/mosquitto",
-        "/usr/local/sbin/mosquitto",
-        "/usr/bin/mosquitto",
-    ]
-    .into_iter()
-    .find(|path| Path::new(path).exists())
-    .unwrap_or("mosquitto");
+    let program = ["/usr/sbin/mosquitto", "/usr/local/sbin/mosquitto", "/usr/bin/mosquitto"]
+        .into_iter()
+        .find(|path| Path::new(path).exists())
+        .unwrap_or("mosquitto");
     Command::new(program)
         .arg("-c")
         .arg(folder.join("mosquitto.conf"))

@@ -62,13 +62,7 @@ pub struct Publish {
 
 impl Publish {
     pub fn new(topic: &str, id: u16, payload: impl AsRef<[u8]>) -> Self {
-        Self {
-            topic: topic.into(),
-            payload: payload.as_ref().to_vec(),
-            id,
-            qos: u8::from(id != 0),
-            ..Self::default()
-        }
+        Self { topic: topic.into(), payload: payload.as_ref().to_vec(), id, qos: u8::from(id != 0), ..Self::default() }
     }
 
     pub fn dup(mut self) -> Self {
@@ -89,10 +83,7 @@ impl Publish {
         }
         with_properties(&mut body, &self.properties);
         body.extend(&self.payload);
-        packet(
-            0x30 | (u8::from(self.dup) << 3) | (self.qos << 1) | u8::from(self.retain),
-            &body,
-        )
+        packet(0x30 | (u8::from(self.dup) << 3) | (self.qos << 1) | u8::from(self.retain), &body)
     }
 }
 
@@ -190,22 +181,13 @@ pub fn decode(first: u8, body: &[u8]) -> Sent {
         4 => Sent::PubAck(reader.u16()),
         5 => Sent::PubRec(reader.u16()),
         6 => Sent::PubRel(reader.u16()),
-        7 => Sent::PubComp {
-            id: reader.u16(),
-            code: if reader.0.is_empty() { 0 } else { reader.u8() },
-        },
+        7 => Sent::PubComp { id: reader.u16(), code: if reader.0.is_empty() { 0 } else { reader.u8() } },
         8 => {
             let id = reader.u16();
             let length = reader.varint();
             let mut properties = Reader(reader.take(length));
-            let identifier =
-                (!properties.0.is_empty() && properties.u8() == 0x0b).then(|| properties.varint());
-            Sent::Subscribe {
-                id,
-                filter: reader.string(),
-                options: reader.u8(),
-                identifier,
-            }
+            let identifier = (!properties.0.is_empty() && properties.u8() == 0x0b).then(|| properties.varint());
+            Sent::Subscribe { id, filter: reader.string(), options: reader.u8(), identifier }
         }
         10 => Sent::Unsubscribe { id: reader.u16() },
         12 => Sent::Ping,
@@ -220,8 +202,7 @@ fn connect(reader: &mut Reader<'_>) -> Sent {
     let keep_alive = reader.u16();
     let length = reader.varint();
     let mut properties = Reader(reader.take(length));
-    let (mut session_expiry, mut receive_maximum, mut max_packet, mut alias_maximum) =
-        (None, None, None, None);
+    let (mut session_expiry, mut receive_maximum, mut max_packet, mut alias_maximum) = (None, None, None, None);
     while !properties.0.is_empty() {
         match properties.u8() {
             0x11 => session_expiry = Some(properties.u32()),
@@ -290,14 +271,7 @@ impl Publisher {
             let mut bytes = Vec::new();
             for publish in chunk {
                 self.next_id = self.next_id % 60_000 + 1;
-                bytes.extend(
-                    Publish {
-                        id: self.next_id,
-                        qos: 1,
-                        ..publish.clone()
-                    }
-                    .encode(),
-                );
+                bytes.extend(Publish { id: self.next_id, qos: 1, ..publish.clone() }.encode());
             }
             self.stream.write_all(&bytes).await.unwrap();
             for _ in chunk {
@@ -310,17 +284,7 @@ impl Publisher {
     }
 
     pub async fn publish_loose(&mut self, publish: &Publish) {
-        self.stream
-            .write_all(
-                &Publish {
-                    id: 0,
-                    qos: 0,
-                    ..publish.clone()
-                }
-                .encode(),
-            )
-            .await
-            .unwrap();
+        self.stream.write_all(&Publish { id: 0, qos: 0, ..publish.clone() }.encode()).await.unwrap();
     }
 
     /// Publishes with quality of service 2 and completes the handshake.

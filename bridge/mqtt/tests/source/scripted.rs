@@ -146,9 +146,17 @@ async fn refused_filters_are_reported_one_by_one_and_asked_for_again() {
     connected(&mut source).await;
     let (granted, refused) = subscribed(&mut source).await;
     let refused: Vec<_> = refused.iter().map(|(filter, fault)| (filter.as_str(), fault.code)).collect();
-    assert_eq!((granted, refused), (1, vec![("b", FaultCode::NotAuthorized), ("c", FaultCode::InvalidConfig), ("d", FaultCode::InvalidConfig)]));
+    assert_eq!(
+        (granted, refused),
+        (1, vec![("b", FaultCode::NotAuthorized), ("c", FaultCode::InvalidConfig), ("d", FaultCode::InvalidConfig)])
+    );
     assert!(!source.status().get().subscribed);
-    let again: Vec<_> = peer.grant(3).await.into_iter().map(|sent| if let Sent::Subscribe { filter, .. } = sent { filter } else { String::new() }).collect();
+    let again: Vec<_> = peer
+        .grant(3)
+        .await
+        .into_iter()
+        .map(|sent| if let Sent::Subscribe { filter, .. } = sent { filter } else { String::new() })
+        .collect();
     assert_eq!(again, ["b", "c", "d"]);
     assert_eq!(subscribed(&mut source).await, (4, vec![]));
     assert!(source.status().get().subscribed);
@@ -184,7 +192,12 @@ async fn a_source_without_filters_connects_and_says_so() {
 async fn a_refused_login_is_told_and_tried_again() {
     let broker = ScriptedBroker::new().await;
     let mut source = source(options(broker.port, &[("a", "r")]));
-    for (code, expected) in [(0x87, FaultCode::NotAuthorized), (0x86, FaultCode::NotAuthorized), (0x89, FaultCode::Unavailable), (0x84, FaultCode::InvalidConfig)] {
+    for (code, expected) in [
+        (0x87, FaultCode::NotAuthorized),
+        (0x86, FaultCode::NotAuthorized),
+        (0x89, FaultCode::Unavailable),
+        (0x84, FaultCode::InvalidConfig),
+    ] {
         let (mut peer, _) = broker.accept().await;
         peer.send(connack(false, code, &[])).await;
         assert_eq!(disconnected(&mut source).await.0.code, expected);
@@ -356,22 +369,22 @@ async fn dropping_the_source_ends_the_connection() {
 #[tokio::test]
 async fn malformed_packets_are_contained_and_counted() {
     let wrong: Vec<Vec<u8>> = vec![
-        packet(0x00, &[1, 2, 3]),                       // a reserved packet type
-        packet(0x36, b"\x00\x01a\x00\x01\x00"),         // quality of service 3
-        packet(0x32, b"\x00\x01a\x00\x00\x00x"),        // packet identifier 0
-        packet(0x32, b"\x00\x09a\x00\x01\x00x"),        // a topic longer than the packet
-        packet(0x32, b"\x00\x02a#\x00\x01\x00x"),       // a wildcard in a topic
-        packet(0x32, b"\x00\x01a\x00\x01\x03\x7f\x00\x00"), // an unknown property
-        packet(0x32, b"\x00\x02\xc3\x28\x00\x01\x00x"), // a topic that is no UTF-8
-        packet(0x32, b"\x00\x00\x00\x01\x00x"),         // no topic at all
-        packet(0x32, b"\x00\x01a\x00\x01\x03\x23\x00\x01x"), // a topic alias, which was never agreed to
-        packet(0x32, b"\x00\x00\x00\x01\x03\x23\x00\x01x"), // the same without a topic
-        vec![0x30, 0xff, 0xff, 0xff, 0xff, 0x01],       // a length of five bytes
-        packet(0x40, &[0, 1]),                          // an acknowledgement of nothing
-        packet(0x90, &[0x12, 0x34, 0, 1]),              // a SUBACK for nothing
-        packet(0x20, &[0, 0, 0]),                       // a second CONNACK
+        packet(0x00, &[1, 2, 3]),                                  // a reserved packet type
+        packet(0x36, b"\x00\x01a\x00\x01\x00"),                    // quality of service 3
+        packet(0x32, b"\x00\x01a\x00\x00\x00x"),                   // packet identifier 0
+        packet(0x32, b"\x00\x09a\x00\x01\x00x"),                   // a topic longer than the packet
+        packet(0x32, b"\x00\x02a#\x00\x01\x00x"),                  // a wildcard in a topic
+        packet(0x32, b"\x00\x01a\x00\x01\x03\x7f\x00\x00"),        // an unknown property
+        packet(0x32, b"\x00\x02\xc3\x28\x00\x01\x00x"),            // a topic that is no UTF-8
+        packet(0x32, b"\x00\x00\x00\x01\x00x"),                    // no topic at all
+        packet(0x32, b"\x00\x01a\x00\x01\x03\x23\x00\x01x"),       // a topic alias, which was never agreed to
+        packet(0x32, b"\x00\x00\x00\x01\x03\x23\x00\x01x"),        // the same without a topic
+        vec![0x30, 0xff, 0xff, 0xff, 0xff, 0x01],                  // a length of five bytes
+        packet(0x40, &[0, 1]),                                     // an acknowledgement of nothing
+        packet(0x90, &[0x12, 0x34, 0, 1]),                         // a SUBACK for nothing
+        packet(0x20, &[0, 0, 0]),                                  // a second CONNACK
         packet(0x10, b"\x00\x04MQTT\x05\x02\x00\x00\x00\x00\x00"), // a CONNECT
-        packet(0xd1, &[]),                              // reserved flags
+        packet(0xd1, &[]),                                         // reserved flags
     ];
     let broker = ScriptedBroker::new().await;
     let mut wanted = options(broker.port, &[("a", "r")]);
@@ -425,7 +438,8 @@ async fn an_answer_that_is_no_mqtt_is_told() {
     let broker = ScriptedBroker::new().await;
     let mut source = source(options(broker.port, &[("a", "r")]));
     let (mut peer, _) = broker.accept().await;
-    peer.send(b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec()).await;
+    let answer = format!("HTTP/1.1 400 Bad Request\r\nContent-Length: 200\r\n\r\n{}", " ".repeat(200));
+    peer.send(answer.into_bytes()).await;
     assert_eq!(disconnected(&mut source).await.0.code, FaultCode::ProtocolError);
     assert_eq!(source.counters().connect_failures, 1);
 }

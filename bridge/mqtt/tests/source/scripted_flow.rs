@@ -140,10 +140,14 @@ async fn acknowledgements_leave_in_order_of_arrival() {
     let mut peer = broker.serve(false).await;
     // Identifiers that are not ascending, with messages between that need no acknowledgement.
     let ids: Vec<u16> = (1..=2_000).map(|n| (n * 7_919) % 65_521).map(|n| u16::try_from(n).unwrap()).collect();
-    let bytes: Vec<u8> = ids.iter().enumerate().flat_map(|(n, id)| {
-        let loose = if n % 100 == 0 { Publish::new("a", 0, "loose").encode() } else { Vec::new() };
-        [Publish::new("a", *id, "x").encode(), loose].concat()
-    }).collect();
+    let bytes: Vec<u8> = ids
+        .iter()
+        .enumerate()
+        .flat_map(|(n, id)| {
+            let loose = if n % 100 == 0 { Publish::new("a", 0, "loose").encode() } else { Vec::new() };
+            [Publish::new("a", *id, "x").encode(), loose].concat()
+        })
+        .collect();
     peer.send(bytes).await;
     let mut last = id(0, 0);
     for _ in 0..2_020 {

@@ -87,7 +87,8 @@ async fn an_ipv6_address_is_verified() {
     }
     let authority = Authority::new("right");
     let port = free_port();
-    let broker = tls_broker(&authority, &["::1"], false, &format!("listener {port} ::1\ncertfile FOLDER/cert.pem\nkeyfile FOLDER/key.pem\n")).await;
+    let broker =
+        tls_broker(&authority, &["::1"], false, &format!("listener {port} ::1\ncertfile FOLDER/cert.pem\nkeyfile FOLDER/key.pem\n")).await;
     assert_eq!(probe(&secured("[::1]", port, &authority.pem)).await.map(|_| ()), Ok(()));
     drop(broker);
 }
@@ -105,7 +106,10 @@ async fn messages_travel_over_tls() {
     let first = delivery(&mut source).await;
     assert!(text(&first) == big);
     source.acknowledge(first.id);
-    let publishing = tokio::spawn(async move { publisher.publish_all(&(0..2_000).map(|n| Publish::new("a", 1, n.to_string())).collect::<Vec<_>>()).await });
+    let publishing =
+        tokio::spawn(
+            async move { publisher.publish_all(&(0..2_000).map(|n| Publish::new("a", 1, n.to_string())).collect::<Vec<_>>()).await },
+        );
     for n in 0..2_000 {
         let delivery = delivery(&mut source).await;
         assert_eq!(text(&delivery), n.to_string());

@@ -10,21 +10,12 @@ use tokio::time::timeout;
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub fn options(port: u16, filters: &[(&str, &str)]) -> SourceOptions {
-    let mut options = SourceOptions::new(
-        BrokerUrl::parse(&format!("mqtt://127.0.0.1:{port}")).unwrap(),
-        "worker-1",
-    );
+    let mut options = SourceOptions::new(BrokerUrl::parse(&format!("mqtt://127.0.0.1:{port}")).unwrap(), "worker-1");
     options.session_expiry = 3_600;
     options.reconnect_delay = Duration::from_millis(20);
     options.reconnect_max_delay = Duration::from_millis(200);
-    options.subscriptions = filters
-        .iter()
-        .map(|(filter, receiver)| Subscription {
-            filter: (*filter).into(),
-            qos: 1,
-            receiver: (*receiver).into(),
-        })
-        .collect();
+    options.subscriptions =
+        filters.iter().map(|(filter, receiver)| Subscription { filter: (*filter).into(), qos: 1, receiver: (*receiver).into() }).collect();
     options
 }
 
@@ -33,35 +24,26 @@ pub fn source(options: SourceOptions) -> MqttSource {
 }
 
 pub async fn next(source: &mut MqttSource) -> SourceEvent {
-    timeout(PATIENCE, source.next())
-        .await
-        .expect("no event came")
+    timeout(PATIENCE, source.next()).await.expect("no event came")
 }
 
 pub async fn connected(source: &mut MqttSource) -> (ConnectionEpoch, bool) {
     match next(source).await {
-        SourceEvent::Connected {
-            connection,
-            session_present,
-        } => (connection, session_present),
+        SourceEvent::Connected { connection, session_present } => (connection, session_present),
         other => panic!("expected Connected, got {other:?}"),
     }
 }
 
 pub async fn subscribed(source: &mut MqttSource) -> (usize, Vec<(String, Fault)>) {
     match next(source).await {
-        SourceEvent::Subscribed {
-            granted, refused, ..
-        } => (granted, refused),
+        SourceEvent::Subscribed { granted, refused, .. } => (granted, refused),
         other => panic!("expected Subscribed, got {other:?}"),
     }
 }
 
 pub async fn disconnected(source: &mut MqttSource) -> (Fault, Duration) {
     match next(source).await {
-        SourceEvent::Disconnected {
-            fault, retry_in, ..
-        } => (fault, retry_in),
+        SourceEvent::Disconnected { fault, retry_in, .. } => (fault, retry_in),
         other => panic!("expected Disconnected, got {other:?}"),
     }
 }
@@ -87,10 +69,7 @@ pub fn text(delivery: &Delivery) -> String {
 }
 
 pub const fn id(connection: u64, ordinal: u64) -> DeliveryId {
-    DeliveryId {
-        connection: ConnectionEpoch(connection),
-        ordinal,
-    }
+    DeliveryId { connection: ConnectionEpoch(connection), ordinal }
 }
 
 /// Polls until `holds`.
