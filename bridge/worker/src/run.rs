@@ -341,6 +341,10 @@ impl Session {
                 error!(%session, epoch = self.owner.status(self.parts.clock.wall()).epoch.0, found_epoch = found.epoch.0, slot = found.slot.0, same_or_older_epoch, "another owner writes this log; stopping");
                 Err(RunError::Fenced { session })
             }
+            End::Ended(WriterEnd::EpochTooLow { found }) => {
+                let fault = Fault::new(FaultCode::InvalidConfig, format!("the log's epoch {found} is above the lease's version"));
+                Err(RunError::Fault { session, doing: "opening the log", fault })
+            }
             End::Ended(WriterEnd::Unusable(fault)) => Err(RunError::Fault { session, doing: "writing the log", fault }),
             End::Unreadable(fault) => Err(RunError::Fault { session, doing: "reading the log", fault }),
         });

@@ -78,6 +78,17 @@ impl Loader {
         after.checked_sub(1).and_then(|index| self.settled_ahead.get(index)).is_some_and(|range| position <= range.to)
     }
 
+    /// What former owners settled above `loaded`. A head row written before all is loaded must repeat it, or a later owner would send it again.
+    pub fn settled_behind(&self, loaded: Slot) -> impl Iterator<Item = SettledRange> + '_ {
+        let first = Position { slot: loaded.next(), index: 0 };
+        self.settled_ahead.iter().filter(move |range| range.to >= first).map(move |range| SettledRange { from: range.from.max(first), to: range.to })
+    }
+
+    /// How often former owners tried the entries that are not loaded yet, ascending by position.
+    pub fn attempts(&self) -> impl Iterator<Item = (Position, u32)> + '_ {
+        self.attempts.iter().map(|(position, attempts)| (*position, *attempts))
+    }
+
     /// How often former owners tried this entry. Forgotten once asked.
     pub fn take_attempts(&mut self, position: Position) -> u32 {
         self.attempts.remove(&position).unwrap_or(0)

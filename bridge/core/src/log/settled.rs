@@ -84,6 +84,12 @@ impl Settled {
         self.settled_ahead
     }
 
+    /// The end of the first segment that is not settled: what the head waits for.
+    #[must_use]
+    pub fn stuck_at(&self) -> Option<Position> {
+        self.above.first_key_value().map(|(slot, _)| Position { slot: *slot, index: u32::MAX })
+    }
+
     /// Settled entries that the store does not know of: a crash now would send them again.
     #[must_use]
     pub const fn exposed(&self) -> usize {

@@ -118,6 +118,12 @@ pub enum WriterEnd {
         /// The row's epoch is not above this writer's: two writers share an epoch, which must be looked into.
         same_or_older_epoch: bool,
     },
+    /// The log is ahead of the lease that gave this writer its epoch: the lease table was restored or made anew. The lease's version has to be raised
+    /// above `found`, if the lease is still held.
+    EpochTooLow {
+        /// The epoch of the log's last row.
+        found: Epoch,
+    },
     /// The log cannot be written or read by this release.
     Unusable(Fault),
 }
@@ -170,6 +176,8 @@ pub struct Writer {
     ids: IdSequence,
     phase: Phase,
     chooses_epoch: bool,
+    /// Whether an anchor of this writer may stand in the log already.
+    anchored: bool,
     epoch: Epoch,
     tail: Slot,
     in_flight: bool,
@@ -194,6 +202,7 @@ impl Writer {
             ids,
             phase: Phase::ReadTail,
             chooses_epoch: epoch.is_none(),
+            anchored: false,
             epoch: epoch.unwrap_or_default(),
             tail: Slot(0),
             in_flight: false,
@@ -362,7 +371,7 @@ impl Writer {
             })
             .count()
             .max(1);
-        let full = fit < self.pending.len();
+        let full = fit < self.pending.len() || fit == self.options.max_messages;
         let under_load = self.last_append_began.is_some_and(|began| now.since(began) < self.options.linger * LOAD_LINGERS);
         if !under_load || self.flushing || (full && fit < GROUP) {
             return Some(fit);
@@ -430,10 +439,12 @@ impl Writer {
         // writer chose the same at the same time; one of the two steps up, and the anchors decide.
         if self.chooses_epoch && (self.epoch == Epoch(0) || epoch == self.epoch) {
             self.epoch = epoch.next();
-        } else if epoch > self.epoch {
-            // This attempt to open was overtaken by a newer owner.
-            if let Some(meta) = tail {
-                self.fenced(meta);
+        } else if epoch > self.epoch || (epoch == self.epoch && !self.anchored) {
+            // With a lease: overtaken by a newer owner, or a lease that is older than the log; the lease row tells which. Without one: overtaken.
+            match tail {
+                Some(_) if !self.chooses_epoch => self.phase = Phase::Ended(WriterEnd::EpochTooLow { found: epoch }),
+                Some(meta) => self.fenced(meta),
+                None => {}
             }
             return;
         }
@@ -442,6 +453,7 @@ impl Writer {
 
     fn raise_anchor(&mut self, wall: UnixMillis, tail: Slot, drained: Slot) {
         let anchor = Anchor { epoch: self.epoch, anchor_id: self.ids.take(), owner: self.owner.clone(), opened_at: wall, drained };
+        self.anchored = true;
         self.phase = Phase::PutAnchor { slot: tail.next(), row: Arc::new(Row::Anchor(anchor)) };
     }
 

@@ -214,6 +214,9 @@ pub struct Owner {
     recovered: bool,
     head_in_flight: Option<HeadSnapshot>,
     head_retry_at: Option<Instant>,
+    head_failed: bool,
+    /// Entries were tried since the last head row was written.
+    attempts_untold: bool,
     deleting: Option<Vec<Slot>>,
     delete_retry_at: Option<Instant>,
     sweep_after: Option<Slot>,
@@ -225,6 +228,8 @@ pub struct Owner {
     source_closed: bool,
     unreadable: Option<Fault>,
     fault: Option<Fault>,
+    acknowledge: Option<DeliveryId>,
+    act_until: Option<Instant>,
     effects: Vec<Effect>,
 }
 
@@ -252,6 +257,8 @@ impl Owner {
             recovered: false,
             head_in_flight: None,
             head_retry_at: None,
+            head_failed: false,
+            attempts_untold: false,
             deleting: None,
             delete_retry_at: None,
             sweep_after: None,
@@ -264,9 +271,16 @@ impl Owner {
             source_closed: false,
             unreadable: None,
             fault: None,
+            acknowledge: None,
+            act_until: None,
             effects: Vec::new(),
             options,
         }
+    }
+
+    /// Under a lease: no effect begins at or after `deadline`. Told anew with every renewal; what had to wait goes on with the next event.
+    pub const fn act_until(&mut self, deadline: Instant) {
+        self.act_until = Some(deadline);
     }
 
     /// Whether it can take in another message now. The shell asks before it takes one from the source.
@@ -410,9 +424,7 @@ impl Owner {
     fn stored(&mut self, stored: Stored) {
         self.settled.made_durable(stored.drained());
         self.effects.push(Effect::Observe(Observation::Stored { entries: stored.entries().len(), bytes: stored.bytes(), took: stored.took() }));
-        if let Some(delivery) = stored.delivery() {
-            self.effects.push(Effect::Acknowledge(delivery));
-        }
+        self.acknowledge = stored.delivery().or(self.acknowledge);
         let room = self.has_room();
         let slot = stored.slot();
         let routes: Vec<usize> = stored.entries().iter().map(|entry| self.route_of(entry)).collect();
@@ -451,6 +463,8 @@ impl Owner {
 
     fn head_put(&mut self, now: Instant, outcome: Outcome<bool>) {
         let Some(snapshot) = self.head_in_flight.take() else { return };
+        self.head_failed = !matches!(outcome, Outcome::Done(true));
+        self.attempts_untold |= self.head_failed;
         match outcome {
             Outcome::Done(true) => self.settled.snapshot_durable(&snapshot),
             // A head that is further, or of a higher epoch: another owner's. The next append will be refused; nothing is taken as durable here.
@@ -502,6 +516,7 @@ impl Owner {
             self.doom(item, Fault::new(FaultCode::PoisonMessage, detail));
             return;
         }
+        self.attempts_untold = true;
         let pause = policy.backoff.pause(item.attempts, &mut self.jitter).max(fault.retry_after.unwrap_or_default());
         self.effects.push(Effect::Observe(Observation::Retried { route: item.route, code: fault.code }));
         self.drain.retry(item, now.plus(pause));
@@ -555,6 +570,12 @@ impl Owner {
             self.abandon(end);
             return;
         }
+        if self.act_until.is_some_and(|deadline| now >= deadline) {
+            return;
+        }
+        if let Some(delivery) = self.acknowledge.take() {
+            self.effects.push(Effect::Acknowledge(delivery));
+        }
         self.drain.wake(now);
         if let Some(call) = self.writer.poll(now, wall, self.settled.drained()) {
             self.effects.push(Effect::Log(call));
@@ -583,7 +604,7 @@ impl Owner {
 
     /// Another owner took over, or the log cannot be used: nothing more is sent, appended or acknowledged.
     fn abandon(&mut self, end: End) {
-        self.effects.retain(|effect| !matches!(effect, Effect::Acknowledge(_)));
+        self.acknowledge = None;
         if !self.source_closed {
             self.source_closed = true;
             self.effects.push(Effect::CloseSource);
@@ -661,8 +682,10 @@ impl Owner {
             Stage::Draining { until } if now < until => true,
             Stage::Draining { .. } | Stage::Finished => return,
         };
-        while self.settled.settled_ahead() < self.options.max_settled_ahead {
-            let Some(launch) = self.drain.launch(now, eager, |item| expired(&item.entry, wall).is_some()) else { break };
+        loop {
+            // Too much is settled behind a stuck entry: only its own segment goes on. Were the stuck entry held back too, nothing would ever move again.
+            let up_to = if self.settled.settled_ahead() < self.options.max_settled_ahead { None } else { self.settled.stuck_at() };
+            let Some(launch) = self.drain.launch(now, eager, up_to, |item| expired(&item.entry, wall).is_some()) else { break };
             for item in launch.expired {
                 if let Some(fault) = expired(&item.entry, wall) {
                     self.doom(item, fault);
@@ -696,16 +719,14 @@ impl Owner {
         let quiet = self.is_quiet(now);
         if self.head_in_flight.is_none() && self.head_retry_at.is_none_or(|at| now >= at) {
             let piled_up = self.settled.exposed() >= 2 * self.options.segment.max_messages;
-            if self.settled.is_behind() && (quiet || piled_up) {
+            // Attempts alone are worth a write at the end only: the next owner would count anew, and never come to call an entry poison.
+            let last_words = self.attempts_untold && self.is_over(now);
+            if quiet && last_words || self.settled.is_behind() && (quiet || piled_up) {
                 self.head_retry_at = None;
                 let snapshot = self.settled.snapshot();
-                let head = Head {
-                    epoch: self.writer.epoch(),
-                    drained: snapshot.drained,
-                    settled_ahead: snapshot.ranges.clone(),
-                    attempts: self.drain.attempts(MAX_REMEMBERED_ATTEMPTS),
-                };
+                let head = self.head_row(&snapshot);
                 self.head_in_flight = Some(snapshot);
+                self.attempts_untold = false;
                 self.effects.push(Effect::Log(Call::PutHead { head }));
             }
         }
@@ -724,23 +745,43 @@ impl Owner {
         }
     }
 
-    /// Whether the lane is idle: nothing is pending or in flight, and no append began lately. While stopping, the last part does not count.
+    /// The row that replaces the head row: what this owner knows, and what former ones told of slots that are not loaded yet.
+    fn head_row(&self, snapshot: &HeadSnapshot) -> Head {
+        let mut settled_ahead = snapshot.ranges.clone();
+        settled_ahead.extend(self.loader.settled_behind(self.settled.loaded()));
+        let mut attempts = self.drain.attempts(MAX_REMEMBERED_ATTEMPTS);
+        attempts.extend(self.loader.attempts());
+        attempts.truncate(MAX_REMEMBERED_ATTEMPTS);
+        Head { epoch: self.writer.epoch(), drained: snapshot.drained, settled_ahead, attempts }
+    }
+
+    /// Whether the lane is idle: nothing is pending or in flight, and no append began lately. While stopping, the last part does not count; past
+    /// the deadline, what is pending does not either, since a store that does not take it must not keep the head from being tried.
     fn is_quiet(&self, now: Instant) -> bool {
         let lately = self.writer.last_append_began().is_some_and(|began| now.since(began) < self.options.segment.linger * LOAD_LINGERS);
         let stopping = matches!(self.stage, Stage::Draining { .. });
-        self.writer.pending() == 0 && self.drain.in_flight() == 0 && (stopping || !lately)
+        self.drain.in_flight() == 0 && (self.is_over(now) || self.writer.pending() == 0 && (stopping || !lately))
+    }
+
+    /// Whether it was told to stop and the deadline has passed.
+    fn is_over(&self, now: Instant) -> bool {
+        matches!(self.stage, Stage::Draining { until } if now >= until)
     }
 
     fn finish_stage(&mut self, now: Instant) {
-        let Stage::Draining { until } = self.stage else { return };
-        let over = now >= until;
+        if !matches!(self.stage, Stage::Draining { .. }) {
+            return;
+        }
+        let over = self.is_over(now);
         if !self.source_closed && (self.writer.pending() == 0 || over) {
             self.source_closed = true;
             self.effects.push(Effect::CloseSource);
         }
         let drained = self.drain.is_empty() && self.loader.covered() >= self.writer.tail() && self.writer.pending() == 0;
-        let head_is_known = !self.settled.is_behind() && self.head_in_flight.is_none();
-        if self.drain.in_flight() == 0 && (drained || over) && (head_is_known || !self.writer.is_running()) {
+        let head_is_known = !self.settled.is_behind() && !(over && self.attempts_untold);
+        // Past the deadline one failed write is enough: the log tells the next owner, at the price of some repeats.
+        let head_is_done = self.head_in_flight.is_none() && (head_is_known || over && self.head_failed);
+        if self.drain.in_flight() == 0 && (drained || over) && (head_is_done || !self.writer.is_running()) {
             self.stage = Stage::Finished;
             self.effects.push(Effect::Finished(End::Stopped { unsettled: self.drain.len() + self.writer.pending() }));
         }
