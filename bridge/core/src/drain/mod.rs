@@ -211,11 +211,11 @@ impl Drain {
     }
 
     /// What is to leave now, if anything: a full batch, or a smaller one where nothing is under way or its oldest entry has waited long enough.
-    /// `eager` sends whatever is ready. Entries that `is_expired` means do not go with the batch.
-    pub fn launch(&mut self, now: Instant, eager: bool, is_expired: impl Fn(&Item) -> bool) -> Option<Launch> {
+    /// `eager` sends whatever is ready; nothing that stands behind `up_to` leaves. Entries that `is_expired` means do not go with the batch.
+    pub fn launch(&mut self, now: Instant, eager: bool, up_to: Option<Position>, is_expired: impl Fn(&Item) -> bool) -> Option<Launch> {
         for route in 0..self.lanes.len() {
             let (Some(lane), Some(pace)) = (self.lanes.get_mut(route), self.paces.get(route)) else { continue };
-            let Some(count) = batch_count(lane, pace, now, eager) else { continue };
+            let Some(count) = batch_count(lane, pace, now, eager, up_to) else { continue };
             let mut items = Vec::with_capacity(count);
             let mut expired = Vec::new();
             let mut delays = Vec::new();
@@ -303,8 +303,9 @@ impl Drain {
     }
 }
 
-fn batch_count(lane: &Lane, pace: &Pace, now: Instant, eager: bool) -> Option<usize> {
-    let (_, first) = lane.ready.first_key_value()?;
+fn batch_count(lane: &Lane, pace: &Pace, now: Instant, eager: bool, up_to: Option<Position>) -> Option<usize> {
+    let may_leave = |item: &Item| up_to.is_none_or(|up_to| item.position <= up_to);
+    let first = lane.ready.first_key_value().map(|(_, first)| first).filter(|first| may_leave(first))?;
     let room = pace.max_in_flight.saturating_sub(lane.in_flight).min(pace.limits.entries);
     if room == 0 {
         return None;
@@ -315,6 +316,7 @@ fn batch_count(lane: &Lane, pace: &Pace, now: Instant, eager: bool) -> Option<us
         .ready
         .values()
         .take(room)
+        .take_while(|item| may_leave(item))
         .take_while(|item| {
             considered += 1;
             bytes += item.size;
