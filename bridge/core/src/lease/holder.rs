@@ -94,10 +94,31 @@ impl Holder {
         self.deadline
     }
 
+    /// No effect may begin at or after this: the deadline less the guard.
+    #[must_use]
+    pub fn acts_until(&self) -> Instant {
+        if self.released {
+            return Instant::default();
+        }
+        Instant::from_nanos(self.deadline.as_nanos().saturating_sub(u64::try_from(self.upkeep.guard.as_nanos()).unwrap_or(u64::MAX)))
+    }
+
+    /// The row as this holder knows it.
+    #[must_use]
+    pub const fn row(&self) -> &LeaseRow {
+        &self.row
+    }
+
+    /// When to be asked again, while no call is under way.
+    #[must_use]
+    pub fn next(&self) -> Instant {
+        self.renew_at.min(self.deadline)
+    }
+
     /// Whether an effect may begin now.
     #[must_use]
     pub fn may_act(&self, now: Instant) -> bool {
-        !self.released && now.plus(self.upkeep.guard) < self.deadline
+        now < self.acts_until()
     }
 
     /// What to do now. Not to be asked while a renewal or a read is under way.
