@@ -38,7 +38,8 @@ struct Task {
 
 async fn task_id(base: &str) -> Result<String, String> {
     let client = reqwest::Client::builder().no_proxy().timeout(METADATA_TIMEOUT).build().map_err(|error| error.to_string())?;
-    let answer = client.get(format!("{base}/task")).send().await.and_then(reqwest::Response::error_for_status).map_err(|error| error.to_string())?;
+    let answer =
+        client.get(format!("{base}/task")).send().await.and_then(reqwest::Response::error_for_status).map_err(|error| error.to_string())?;
     let task: Task = answer.json().await.map_err(|error| error.to_string())?;
     match task.arn.rsplit('/').next() {
         Some(id) if !id.is_empty() && task.arn.contains('/') => Ok(id.to_owned()),

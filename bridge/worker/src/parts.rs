@@ -13,6 +13,9 @@ use tokio_util::sync::CancellationToken;
 /// Connects a source.
 pub type StartSource = Box<dyn FnOnce() -> Box<dyn Source> + Send>;
 
+/// Destinations by the id of their sender.
+pub type NamedSinks = Vec<(String, Arc<dyn Sink>)>;
+
 /// Everything that one session's owner loop needs. The loop owns it and ends with it.
 pub struct SessionParts {
     /// The session's id; the status, logs and metrics carry it.
@@ -53,7 +56,11 @@ pub struct SessionParts {
 
 impl core::fmt::Debug for SessionParts {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("SessionParts").field("session", &self.session).field("log", &self.log).field("routes", &self.routes).finish_non_exhaustive()
+        f.debug_struct("SessionParts")
+            .field("session", &self.session)
+            .field("log", &self.log)
+            .field("routes", &self.routes)
+            .finish_non_exhaustive()
     }
 }
 
@@ -73,6 +80,10 @@ pub struct RouteParts {
 
 impl core::fmt::Debug for RouteParts {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("RouteParts").field("id", &self.id).field("receiver", &self.receiver).field("policy", &self.policy).finish_non_exhaustive()
+        f.debug_struct("RouteParts")
+            .field("id", &self.id)
+            .field("receiver", &self.receiver)
+            .field("policy", &self.policy)
+            .finish_non_exhaustive()
     }
 }

@@ -302,9 +302,10 @@ impl RouteStatus {
     pub fn imbalance(&self) -> i64 {
         let signed = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
         let came = self.received.saturating_add(self.recovered);
-        let went = [self.delivered, self.dead_lettered_total(), self.dropped_total(), self.expired, self.returned, self.in_outbox, self.in_flight]
-            .into_iter()
-            .fold(0_u64, u64::saturating_add);
+        let went =
+            [self.delivered, self.dead_lettered_total(), self.dropped_total(), self.expired, self.returned, self.in_outbox, self.in_flight]
+                .into_iter()
+                .fold(0_u64, u64::saturating_add);
         signed(came).saturating_sub(signed(went))
     }
 
@@ -362,7 +363,8 @@ impl StatusBoard {
     #[must_use]
     pub fn new(bridge_id: &str, instance_id: &str, clock: Arc<dyn causeway_ports::Clock>) -> Self {
         let started_at = clock.wall();
-        let first = BridgeStatus { bridge_id: bridge_id.to_owned(), instance_id: instance_id.to_owned(), started_at, ..BridgeStatus::default() };
+        let first =
+            BridgeStatus { bridge_id: bridge_id.to_owned(), instance_id: instance_id.to_owned(), started_at, ..BridgeStatus::default() };
         Self { board: Arc::new(watch::Sender::new(first)), clock }
     }
 

@@ -88,7 +88,8 @@ fn what_cannot_be_used_ends_with_2_and_a_line_that_says_what_to_do() {
 fn tables_in_a_real_account_want_a_yes() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("c.yaml");
-    let text = config(dir.path(), "mqtt://127.0.0.1:9", 0, "").replace(&format!("{{type: sqlite, options: {{path: {}}}}}", dir.path().join("store.db").display()), "{type: dynamodb}");
+    let text = config(dir.path(), "mqtt://127.0.0.1:9", 0, "")
+        .replace(&format!("{{type: sqlite, options: {{path: {}}}}}", dir.path().join("store.db").display()), "{type: dynamodb}");
     assert!(text.contains("dynamodb"));
     std::fs::write(&path, text).unwrap();
     let ended = process::causeway_with(&["stores", "create", "-c", &path.display().to_string()], &[("AWS_ENDPOINT_URL", "")]);
@@ -123,7 +124,11 @@ fn the_doctor_names_what_is_wrong_and_the_remedy() {
     }
     let shown = causeway(&["doctor", "-c", &path.display().to_string()]);
     assert_eq!(shown.code, 1);
-    assert!(shown.stdout.contains("✓ configuration") && shown.stdout.contains("✗ stores.outbox") && shown.stdout.contains("    → "), "{}", shown.stdout);
+    assert!(
+        shown.stdout.contains("✓ configuration") && shown.stdout.contains("✗ stores.outbox") && shown.stdout.contains("    → "),
+        "{}",
+        shown.stdout
+    );
 }
 
 #[test]
@@ -191,7 +196,8 @@ fn secrets_show_nowhere() {
     let canary = "canary-c0ffee-1234";
     let broker = Broker::start(dir.path());
     let session = "username: u\n        password: ${BROKER_PASSWORD}\n        allow_plaintext_credentials: true";
-    let environment = [("BROKER_PASSWORD", canary), ("AWS_SECRET_ACCESS_KEY", canary), ("CAUSEWAY_LOG", "trace"), ("SESSION_OPTIONS", session)];
+    let environment =
+        [("BROKER_PASSWORD", canary), ("AWS_SECRET_ACCESS_KEY", canary), ("CAUSEWAY_LOG", "trace"), ("SESSION_OPTIONS", session)];
     let mut worker = Worker::start(dir.path(), &broker.url, "", &environment);
     wait_for("a connection", || worker.get("/api/v1/monitor/ready?level=connected").0 == 200);
     broker.publish("telemetry/a", canary);

@@ -64,7 +64,8 @@ async fn liveness_follows_progress() {
 #[tokio::test]
 async fn a_stalled_source_or_drain_is_not_alive_though_the_loop_beats() {
     type Stall = fn(&mut SessionStatus, causeway_core::units::Instant);
-    let stalls: [(&str, Stall); 2] = [("source", |s, at| s.source_stalled_since = Some(at)), ("entries are due", |s, at| s.drain_stalled_since = Some(at))];
+    let stalls: [(&str, Stall); 2] =
+        [("source", |s, at| s.source_stalled_since = Some(at)), ("entries are due", |s, at| s.drain_stalled_since = Some(at))];
     for (word, stall) in stalls {
         let (collector, clock) = collector_with_clock();
         let server = Server::start(Monitor::new(collector.clone(), json!({}), None)).await;

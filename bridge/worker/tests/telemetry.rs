@@ -98,7 +98,11 @@ fn prometheus_text_carries_what_was_observed() {
     assert_eq!(value(&lines, "causeway_append_seconds_bucket", &[("session", "s"), ("le", "0.005")]), Some(1.0));
     assert_eq!(value(&lines, "causeway_append_seconds_bucket", &[("session", "s"), ("le", "+Inf")]), Some(2.0));
     assert_eq!(value(&lines, "causeway_append_seconds_sum", &[("session", "s")]), Some(5.004));
-    assert_eq!(value(&lines, "causeway_delivery_seconds_bucket", &[("route", "r"), ("le", "21600")]), Some(1.0), "what is above every bound is counted");
+    assert_eq!(
+        value(&lines, "causeway_delivery_seconds_bucket", &[("route", "r"), ("le", "21600")]),
+        Some(1.0),
+        "what is above every bound is counted"
+    );
     assert_eq!(value(&lines, "causeway_delivery_seconds_count", &[("route", "r")]), Some(2.0));
     for (outcome, code) in [("done", "NONE"), ("not_done", "THROTTLED"), ("unknown", "THROTTLED")] {
         assert_eq!(value(&lines, "causeway_send_results_total", &[("route", "r"), ("outcome", outcome), ("code", code)]), Some(1.0));
@@ -111,7 +115,11 @@ fn prometheus_text_carries_what_was_observed() {
     assert_eq!(value(&lines, "causeway_store_write_units_total", &[]), None, "a store that does not count units has none");
     assert!(value(&lines, "causeway_process_resident_bytes", &[]).unwrap() > 1e6);
     for (name, _, _) in &lines {
-        let family = ["_bucket", "_sum", "_count"].iter().find_map(|suffix| name.strip_suffix(suffix)).filter(|base| types.contains_key(*base)).unwrap_or(name);
+        let family = ["_bucket", "_sum", "_count"]
+            .iter()
+            .find_map(|suffix| name.strip_suffix(suffix))
+            .filter(|base| types.contains_key(*base))
+            .unwrap_or(name);
         assert!(CATALOG.iter().any(|definition| format!("{PREFIX}{}", definition.name) == family), "{name} is not declared");
     }
 }
@@ -132,7 +140,8 @@ fn embedded_metrics_have_the_shape_that_cloudwatch_reads() {
     metrics.observe_append("s", AppendResult::Stored, Duration::from_millis(6), 50, 4_000);
     collector.collect();
     let mut exporter = emf::Exporter::new("bridge", "instance");
-    let lines: Vec<Value> = exporter.export(&metrics.gather(), UnixMillis(1_700_000_000_000)).iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lines: Vec<Value> =
+        exporter.export(&metrics.gather(), UnixMillis(1_700_000_000_000)).iter().map(|line| serde_json::from_str(line).unwrap()).collect();
     let known: BTreeMap<&str, Kind> = CATALOG.iter().map(|definition| (definition.cloudwatch, definition.kind)).collect();
     for line in &lines {
         assert_eq!(line["_aws"]["Timestamp"], 1_700_000_000_000_u64);
@@ -147,21 +156,30 @@ fn embedded_metrics_have_the_shape_that_cloudwatch_reads() {
             let name = metric["Name"].as_str().unwrap();
             assert!(["Count", "Seconds", "Bytes", "None"].contains(&metric["Unit"].as_str().unwrap()));
             match known.get(name).unwrap_or_else(|| panic!("{name} is not declared")) {
-                Kind::Histogram => assert_eq!(line[name]["Values"].as_array().unwrap().len(), line[name]["Counts"].as_array().unwrap().len()),
+                Kind::Histogram => {
+                    assert_eq!(line[name]["Values"].as_array().unwrap().len(), line[name]["Counts"].as_array().unwrap().len())
+                }
                 Kind::Counter | Kind::Gauge => assert!(line[name].is_number(), "{name}"),
             }
         }
     }
     let of = |lines: &[Value], name: &str| lines.iter().find(|line| !line[name].is_null()).map(|line| line[name].clone());
     let sum = |value: &Value| -> f64 {
-        value["Values"].as_array().unwrap().iter().zip(value["Counts"].as_array().unwrap()).map(|(v, n)| v.as_f64().unwrap() * n.as_f64().unwrap()).sum()
+        value["Values"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .zip(value["Counts"].as_array().unwrap())
+            .map(|(v, n)| v.as_f64().unwrap() * n.as_f64().unwrap())
+            .sum()
     };
     assert!((sum(&of(&lines, "OutboxPersistLatency").unwrap()) - 0.010).abs() < 1e-12, "sums are exact");
     assert_eq!(of(&lines, "MessagesReceived").unwrap(), 10);
     assert_eq!(of(&lines, "OutboxDepth").unwrap(), 3);
 
     metrics.observe_append("s", AppendResult::Stored, Duration::from_millis(4), 7, 4_000);
-    let again: Vec<Value> = exporter.export(&metrics.gather(), UnixMillis(1_700_000_030_000)).iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let again: Vec<Value> =
+        exporter.export(&metrics.gather(), UnixMillis(1_700_000_030_000)).iter().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(of(&again, "MessagesReceived").unwrap(), 0, "counters tell what they grew by");
     assert_eq!(of(&again, "OutboxDepth").unwrap(), 3, "gauges tell what they are");
     assert_eq!(sum(&of(&again, "OutboxSegmentEntries").unwrap()), 7.0, "distributions tell what came in since");
@@ -183,7 +201,14 @@ fn the_listing_names_every_metric() {
         .iter()
         .map(|entry| {
             let labels: Vec<&str> = entry["labels"].as_array().unwrap().iter().map(|label| label.as_str().unwrap()).collect();
-            format!("{} {} [{}] {} {}", entry["name"].as_str().unwrap(), entry["type"].as_str().unwrap(), labels.join(","), entry["unit"].as_str().unwrap(), entry["cloudwatch"].as_str().unwrap())
+            format!(
+                "{} {} [{}] {} {}",
+                entry["name"].as_str().unwrap(),
+                entry["type"].as_str().unwrap(),
+                labels.join(","),
+                entry["unit"].as_str().unwrap(),
+                entry["cloudwatch"].as_str().unwrap()
+            )
         })
         .collect();
     insta::assert_snapshot!(summary.join("\n"));

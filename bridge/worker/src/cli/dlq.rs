@@ -85,7 +85,8 @@ pub async fn execute(command: DlqCommand) -> Result<ExitCode, CliError> {
 async fn open(config: &ConfigArgs) -> Result<Arc<dyn DeadLetters>, CliError> {
     let config = load::load(config)?.config;
     let aws = wiring::aws(&config).await;
-    StoreSet::open_dead_letters(&config.stores, aws.as_ref(), Purpose::Look)?.ok_or_else(|| CliError::unusable("stores.dlq is not configured"))
+    StoreSet::open_dead_letters(&config.stores, aws.as_ref(), Purpose::Look)?
+        .ok_or_else(|| CliError::unusable("stores.dlq is not configured"))
 }
 
 fn told(fault: Fault) -> CliError {
@@ -133,7 +134,8 @@ async fn list(args: ListArgs) -> Result<ExitCode, CliError> {
 
 async fn show(config: &ConfigArgs, id: &str, json: bool) -> Result<ExitCode, CliError> {
     let id: EntryId = id.parse().map_err(|error| CliError::unusable(format!("--id {id}: {error}")))?;
-    let letter = open(config).await?.get(id).await.map_err(told)?.ok_or_else(|| CliError::fault(format!("there is no dead letter {id}")))?;
+    let letter =
+        open(config).await?.get(id).await.map_err(told)?.ok_or_else(|| CliError::fault(format!("there is no dead letter {id}")))?;
     let view = view(&letter, true);
     if json {
         return output::json(&view);
@@ -156,7 +158,9 @@ fn filter(args: &ListArgs, now: UnixMillis) -> Result<DeadLetterFilter, CliError
     }
     let state = match args.state.as_deref() {
         None => None,
-        Some(name) => Some(DeadLetterState::parse(name).ok_or_else(|| CliError::unusable(format!("--state {name}: one of dead, redriven, parked")))?),
+        Some(name) => {
+            Some(DeadLetterState::parse(name).ok_or_else(|| CliError::unusable(format!("--state {name}: one of dead, redriven, parked")))?)
+        }
     };
     let moment = |flag: &str, text: &Option<String>| text.as_deref().map(|text| moment(flag, text, now)).transpose();
     Ok(DeadLetterFilter {
@@ -174,8 +178,9 @@ fn moment(flag: &str, text: &str, now: UnixMillis) -> Result<UnixMillis, CliErro
     if let Ok(ago) = humantime::parse_duration(text) {
         return Ok(UnixMillis(now.0.saturating_sub(u64::try_from(ago.as_millis()).unwrap_or(u64::MAX))));
     }
-    let at = humantime::parse_rfc3339_weak(text)
-        .map_err(|_| CliError::unusable(format!("{flag} {text}: write a time such as 2026-01-31T12:00:00Z, or how long ago, such as 2h")))?;
+    let at = humantime::parse_rfc3339_weak(text).map_err(|_| {
+        CliError::unusable(format!("{flag} {text}: write a time such as 2026-01-31T12:00:00Z, or how long ago, such as 2h"))
+    })?;
     Ok(UnixMillis(u64::try_from(at.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis()).unwrap_or(u64::MAX)))
 }
 

@@ -71,13 +71,21 @@ impl From<WiringError> for Finding {
 /// What to do about a fault of this kind, in general; the fault's own text says more.
 const fn remedy(code: FaultCode) -> &'static str {
     match code {
-        FaultCode::Timeout | FaultCode::ConnectionLost | FaultCode::Unavailable => "check the address, that it is up, and the network on the way (security groups, proxies)",
+        FaultCode::Timeout | FaultCode::ConnectionLost | FaultCode::Unavailable => {
+            "check the address, that it is up, and the network on the way (security groups, proxies)"
+        }
         FaultCode::Throttled => "wait, or raise the limit there",
-        FaultCode::NotAuthorized | FaultCode::TemporaryAuthFailure => "check the credentials and what they permit (task role, user name, password)",
+        FaultCode::NotAuthorized | FaultCode::TemporaryAuthFailure => {
+            "check the credentials and what they permit (task role, user name, password)"
+        }
         FaultCode::NotFound => "create it (`causeway stores create` for tables and files), or correct the name, account and region",
         FaultCode::StorageFull => "free some space",
         FaultCode::InvalidConfig | FaultCode::ProtocolError => "correct the setting, or what stands on the other side",
-        FaultCode::InvalidPayload | FaultCode::PayloadTooLarge | FaultCode::Refused | FaultCode::MessageExpired | FaultCode::PoisonMessage => "look at the message",
+        FaultCode::InvalidPayload
+        | FaultCode::PayloadTooLarge
+        | FaultCode::Refused
+        | FaultCode::MessageExpired
+        | FaultCode::PoisonMessage => "look at the message",
     }
 }
 
@@ -186,7 +194,11 @@ fn unmade_file(part: &str, path: &Path) -> Finding {
     }
     match rustix::fs::access(folder, rustix::fs::Access::WRITE_OK) {
         Ok(()) => Finding::good(part, format!("{} is made at the first start", path.display())),
-        Err(error) => Finding::bad(part, format!("the folder {shown} cannot be written: {error}"), "give this user write access, or choose another path"),
+        Err(error) => Finding::bad(
+            part,
+            format!("the folder {shown} cannot be written: {error}"),
+            "give this user write access, or choose another path",
+        ),
     }
 }
 
@@ -232,13 +244,21 @@ fn broker(part: String, options: &SourceOptions, report: &ProbeReport) -> Findin
     let wants = |test: fn(&str) -> bool| options.subscriptions.iter().any(|subscription| test(&subscription.filter));
     let url = &options.broker_url;
     if wants(|filter| filter.starts_with("$share/")) && !report.shared_subscriptions {
-        return Finding::bad(part, format!("{url} has no shared subscriptions"), "use an exclusive session with plain filters, or another broker");
+        return Finding::bad(
+            part,
+            format!("{url} has no shared subscriptions"),
+            "use an exclusive session with plain filters, or another broker",
+        );
     }
     if wants(|filter| filter.contains(['+', '#'])) && !report.wildcard_subscriptions {
         return Finding::bad(part, format!("{url} has no wildcard subscriptions"), "name topics without `+` and `#`");
     }
     if report.max_qos == 0 && options.subscriptions.iter().any(|subscription| subscription.qos > 0) {
-        return Finding::bad(part, format!("{url} supports quality of service 0 only"), "use a broker with quality of service 1: nothing else is redelivered");
+        return Finding::bad(
+            part,
+            format!("{url} supports quality of service 0 only"),
+            "use a broker with quality of service 1: nothing else is redelivered",
+        );
     }
     match report.session_expiry {
         Some(seconds) if seconds < options.session_expiry => Finding::bad(

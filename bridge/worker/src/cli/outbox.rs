@@ -52,7 +52,8 @@ pub async fn execute(command: OutboxCommand) -> Result<ExitCode, CliError> {
     let OutboxCommand::Stat { config, json } = command;
     let config = load::load(&config)?.config;
     let aws = wiring::aws(&config).await;
-    let outbox = StoreSet::open_outbox(&config.stores, aws.as_ref(), Purpose::Look)?.ok_or_else(|| CliError::unusable("stores.outbox is not configured"))?;
+    let outbox = StoreSet::open_outbox(&config.stores, aws.as_ref(), Purpose::Look)?
+        .ok_or_else(|| CliError::unusable("stores.outbox is not configured"))?;
     let logs = outbox.list_logs().await.map_err(told)?;
     let mut stats = Vec::new();
     for record in logs.iter().filter(|record| record.log.bridge() == &*config.bridge.id) {
@@ -78,7 +79,11 @@ pub async fn execute(command: OutboxCommand) -> Result<ExitCode, CliError> {
             stat.oldest_created_at.map_or_else(|| "-".to_owned(), |at| output::ago(now.since(at))),
         ]);
     }
-    if stats.is_empty() { output::line("no log is registered yet: a worker registers its logs when it starts") } else { output::line(&table.render()) }
+    if stats.is_empty() {
+        output::line("no log is registered yet: a worker registers its logs when it starts")
+    } else {
+        output::line(&table.render())
+    }
 }
 
 fn told(fault: Fault) -> CliError {
@@ -125,7 +130,8 @@ async fn count(outbox: &dyn Outbox, log: &LogName, drained: Slot, tail: Slot, he
                         stat.segments += 1;
                         stat.entries += unsettled;
                         stat.bytes += segment.body.len() as u64;
-                        stat.oldest_created_at = Some(stat.oldest_created_at.map_or(segment.created_at, |oldest| oldest.min(segment.created_at)));
+                        stat.oldest_created_at =
+                            Some(stat.oldest_created_at.map_or(segment.created_at, |oldest| oldest.min(segment.created_at)));
                     }
                 }
             }

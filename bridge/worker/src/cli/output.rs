@@ -58,8 +58,9 @@ impl Table {
             .enumerate()
             .map(|(column, head)| cells(column).map(|cell| cell.chars().count()).chain([head.chars().count()]).max().unwrap_or_default())
             .collect();
-        let numeric: Vec<bool> =
-            (0..self.heads.len()).map(|column| cells(column).all(|cell| cell == "-" || cell.chars().all(|c| c.is_ascii_digit() || c == '.'))).collect();
+        let numeric: Vec<bool> = (0..self.heads.len())
+            .map(|column| cells(column).all(|cell| cell == "-" || cell.chars().all(|c| c.is_ascii_digit() || c == '.')))
+            .collect();
         let draw = |row: Vec<&str>| {
             let padded: Vec<String> = row
                 .iter()

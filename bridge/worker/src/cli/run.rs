@@ -69,7 +69,13 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
     let clock = Arc::new(SystemClock);
     let (metrics, stop) = (Metrics::default(), CancellationToken::new());
     let status = StatusBoard::new(&config.bridge.id, &instance_id, clock.clone());
-    let shared = Shared { instance_id: instance_id.clone(), clock: clock.clone(), metrics: metrics.clone(), status: status.clone(), stop: stop.clone() };
+    let shared = Shared {
+        instance_id: instance_id.clone(),
+        clock: clock.clone(),
+        metrics: metrics.clone(),
+        status: status.clone(),
+        stop: stop.clone(),
+    };
     let sessions = wiring::sessions(config, &stores, &sinks, &shared)?;
     let collector = Collector { metrics, status: status.clone(), outbox: stores.outbox.clone(), sinks };
     let key = config.http.monitor_api_key.as_ref().map(Secret::reveal);
@@ -106,8 +112,12 @@ fn start_logs(loaded: &Loaded) {
 
 /// Looks at every store and queue. What is wrong and will not pass by itself ends the start; what may pass is left to the owner loops.
 async fn preflight(stores: &StoreSet, sinks: &[(String, Arc<dyn Sink>)]) -> Result<(), CliError> {
-    let outbox = async { if let Some(store) = &stores.outbox { vec![("stores.outbox".to_owned(), bounded(store.probe()).await)] } else { Vec::new() } };
-    let letters = async { if let Some(store) = &stores.dead_letters { vec![("stores.dlq".to_owned(), bounded(store.probe()).await)] } else { Vec::new() } };
+    let outbox = async {
+        if let Some(store) = &stores.outbox { vec![("stores.outbox".to_owned(), bounded(store.probe()).await)] } else { Vec::new() }
+    };
+    let letters = async {
+        if let Some(store) = &stores.dead_letters { vec![("stores.dlq".to_owned(), bounded(store.probe()).await)] } else { Vec::new() }
+    };
     let queues = join_all(sinks.iter().map(|(id, sink)| async move { (format!("senders ({id})"), bounded(sink.probe()).await) }));
     let (outbox, letters, queues) = tokio::join!(outbox, letters, queues);
     let mut errors = Vec::new();
@@ -126,4 +136,3 @@ pub(super) async fn bounded(probe: impl Future<Output = Result<(), Fault>>) -> R
     let late = || Fault::new(FaultCode::Timeout, format!("no answer within {} s", PREFLIGHT_TIMEOUT.as_secs()));
     tokio::time::timeout(PREFLIGHT_TIMEOUT, probe).await.unwrap_or_else(|_| Err(late()))
 }
-

@@ -71,7 +71,10 @@ impl Monitor {
 /// No page runs foreign code, is shown in a frame, or is kept by a cache.
 async fn harden(mut response: Response) -> Response {
     let headers = response.headers_mut();
-    headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static("default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"));
+    headers.insert(
+        header::CONTENT_SECURITY_POLICY,
+        HeaderValue::from_static("default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"),
+    );
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -112,7 +115,9 @@ async fn ready(State(monitor): State<Monitor>, Query(query): Query<ReadyQuery>) 
         None => ServiceLevel::Full,
         Some(name) => match ServiceLevel::parse(name) {
             Some(level) if level > ServiceLevel::Down => level,
-            Some(_) | None => return answer(StatusCode::BAD_REQUEST, json!({ "error": "level is one of live, running, connected, subscribed, full" })),
+            Some(_) | None => {
+                return answer(StatusCode::BAD_REQUEST, json!({ "error": "level is one of live, running, connected, subscribed, full" }));
+            }
         },
     };
     let status = monitor.now();

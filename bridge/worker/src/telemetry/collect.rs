@@ -2,9 +2,10 @@
 
 use super::Metrics;
 use super::catalog::{Kind, Metric};
+use crate::parts::NamedSinks;
 use crate::status::{BridgeStatus, RouteStatus, SessionStatus, StatusBoard};
 use causeway_core::units::UnixMillis;
-use causeway_ports::{Outbox, Sink};
+use causeway_ports::Outbox;
 use std::sync::Arc;
 
 /// Where [`collect`] reads from.
@@ -17,7 +18,7 @@ pub struct Collector {
     /// The log's store, for its costs.
     pub outbox: Option<Arc<dyn Outbox>>,
     /// The destinations by sender id, for their requests.
-    pub sinks: Vec<(String, Arc<dyn Sink>)>,
+    pub sinks: NamedSinks,
 }
 
 impl core::fmt::Debug for Collector {

@@ -7,8 +7,8 @@ use super::catalog::{Definition, Kind};
 use super::collect::Collector;
 use super::registry::{Bucket, FamilySnapshot, Sample};
 use causeway_core::units::UnixMillis;
-use serde_json::{Map, Value, json};
 use core::time::Duration;
+use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use tokio::io::AsyncWriteExt as _;
 use tokio::time::MissedTickBehavior;
@@ -41,7 +41,7 @@ impl Exporter {
     /// The lines for what changed until `now`, without line ends.
     pub fn export(&mut self, families: &[FamilySnapshot], now: UnixMillis) -> Vec<String> {
         // One line for each set of labels: names and values, in order of first appearance.
-        let mut groups: Vec<(Vec<(&'static str, String)>, Vec<Item>)> = Vec::new();
+        let mut groups: Vec<(Labels, Vec<Item>)> = Vec::new();
         for family in families {
             let definition = family.definition;
             for series in &family.series {
@@ -127,6 +127,9 @@ pub async fn run(mut exporter: Exporter, collector: Collector, quit: Cancellatio
     }
 }
 
+/// Dimensions of CloudWatch with their values.
+type Labels = Vec<(&'static str, String)>;
+
 #[derive(Debug)]
 struct Item {
     definition: &'static Definition,
@@ -135,7 +138,8 @@ struct Item {
 
 /// The values since `before`: each bucket by the mean of what fell into it, so that sums are exact and percentiles as fine as the buckets.
 fn distribution(now: &[Bucket], before: &[Bucket]) -> Option<Value> {
-    let grown = now.iter().zip(before).map(|(now, before)| Bucket { count: now.count.saturating_sub(before.count), sum: now.sum - before.sum });
+    let grown =
+        now.iter().zip(before).map(|(now, before)| Bucket { count: now.count.saturating_sub(before.count), sum: now.sum - before.sum });
     let (values, counts): (Vec<Value>, Vec<u64>) =
         grown.filter(|bucket| bucket.count > 0).map(|bucket| (number((bucket.sum / bucket.count as f64).max(0.0)), bucket.count)).unzip();
     (!counts.is_empty()).then(|| json!({ "Values": values, "Counts": counts }))

@@ -43,14 +43,25 @@ pub fn markdown() -> String {
         let labels: Vec<String> = definition.labels.iter().map(|label| format!("`{}`", label.as_str())).collect();
         let (name, kind, unit) = (definition.name, definition.kind.as_str(), definition.unit.as_str());
         // Writing to a string cannot fail.
-        let _ = writeln!(out, "| `{PREFIX}{name}` | {kind} | {} | {unit} | {} | `{}` |", labels.join(", "), definition.help, definition.cloudwatch);
+        let _ = writeln!(
+            out,
+            "| `{PREFIX}{name}` | {kind} | {} | {unit} | {} | `{}` |",
+            labels.join(", "),
+            definition.help,
+            definition.cloudwatch
+        );
     }
     out.push_str("\n## Values of labels\n\n| label | values |\n|---|---|\n");
     let mut seen: Vec<(&str, Vec<&str>)> = Vec::new();
     for label in CATALOG.iter().flat_map(|definition| definition.labels) {
         let Some(values) = label.values() else { continue };
         if !seen.iter().any(|(name, known)| *name == label.as_str() && *known == values) {
-            let _ = writeln!(out, "| `{}` | {} |", label.as_str(), values.iter().map(|value| format!("`{value}`")).collect::<Vec<_>>().join(", "));
+            let _ = writeln!(
+                out,
+                "| `{}` | {} |",
+                label.as_str(),
+                values.iter().map(|value| format!("`{value}`")).collect::<Vec<_>>().join(", ")
+            );
             seen.push((label.as_str(), values));
         }
     }

@@ -30,7 +30,11 @@ pub fn start(format: LogFormat, level: &str) {
     let fallback = || EnvFilter::builder().parse_lossy(format!("{dependencies},{directives}"));
     let filter = match std::env::var(LEVEL_VARIABLE) {
         Ok(text) if !text.trim().is_empty() => match text.trim().parse::<LevelFilter>() {
-            Ok(level) => EnvFilter::builder().parse_lossy(format!("{},{}", level.min(LevelFilter::WARN), ours.map(|name| format!("{name}={level}")).join(","))),
+            Ok(level) => EnvFilter::builder().parse_lossy(format!(
+                "{},{}",
+                level.min(LevelFilter::WARN),
+                ours.map(|name| format!("{name}={level}")).join(",")
+            )),
             Err(_) => EnvFilter::builder().parse_lossy(format!("{dependencies},{directives},{text}")),
         },
         _ => fallback(),
@@ -38,7 +42,9 @@ pub fn start(format: LogFormat, level: &str) {
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     // A second start (in tests) is refused by the library; the first one stays.
     let _ = match format {
-        LogFormat::Json => tracing::subscriber::set_global_default(builder.json().flatten_event(true).with_current_span(true).with_span_list(false).finish()),
+        LogFormat::Json => tracing::subscriber::set_global_default(
+            builder.json().flatten_event(true).with_current_span(true).with_span_list(false).finish(),
+        ),
         LogFormat::Human => tracing::subscriber::set_global_default(builder.with_ansi(std::io::stderr().is_terminal()).finish()),
     };
 }

@@ -7,7 +7,7 @@ mod stores;
 pub use source::source_options;
 pub use stores::{Purpose, StoreSet};
 
-use crate::parts::{RouteParts, SessionParts};
+use crate::parts::{NamedSinks, RouteParts, SessionParts};
 use crate::status::{SessionRole, SessionStatus, StatusBoard};
 use crate::telemetry::Metrics;
 use capped::CappedSink;
@@ -57,7 +57,9 @@ impl WiringError {
 #[must_use]
 pub fn needs_aws(config: &Config) -> bool {
     let in_dynamodb = |backend: Option<StoreBackend>| matches!(backend, Some(StoreBackend::Dynamodb { .. }));
-    in_dynamodb(config.stores.outbox_backend()) || in_dynamodb(config.stores.dlq_backend()) || config.senders.iter().any(|sender| sender.sqs().is_some())
+    in_dynamodb(config.stores.outbox_backend())
+        || in_dynamodb(config.stores.dlq_backend())
+        || config.senders.iter().any(|sender| sender.sqs().is_some())
 }
 
 /// AWS clients, where anything needs them.
@@ -69,7 +71,7 @@ pub async fn aws(config: &Config) -> Option<AwsClients> {
 ///
 /// # Errors
 /// Every sender that cannot be built.
-pub fn sinks(config: &Config, aws: Option<&AwsClients>) -> Result<Vec<(String, Arc<dyn Sink>)>, Vec<WiringError>> {
+pub fn sinks(config: &Config, aws: Option<&AwsClients>) -> Result<NamedSinks, Vec<WiringError>> {
     let (mut built, mut errors) = (Vec::new(), Vec::new());
     for (index, sender) in config.senders.iter().enumerate() {
         let part = format!("senders[{index}] ({})", sender.id);
@@ -126,7 +128,8 @@ pub fn sessions(
 ) -> Result<Vec<SessionParts>, Vec<WiringError>> {
     let (mut built, mut errors) = (Vec::new(), Vec::new());
     for (index, session) in config.sessions.iter().enumerate() {
-        let routes: Vec<&Route> = config.routes.iter().filter(|route| config.source_session(route).is_some_and(|feeds| feeds.id == session.id)).collect();
+        let routes: Vec<&Route> =
+            config.routes.iter().filter(|route| config.source_session(route).is_some_and(|feeds| feeds.id == session.id)).collect();
         if routes.is_empty() {
             continue;
         }
@@ -151,8 +154,10 @@ fn session_parts(
     shared: &Shared,
 ) -> Result<SessionParts, WiringError> {
     let part = format!("sessions[{index}] ({})", session.id);
-    let outbox = stores.outbox.clone().ok_or_else(|| WiringError::new("stores.outbox", "E_MISSING", "routes need an outbox: configure one"))?;
-    let log = LogName::new(&config.bridge.id, &session.id, 0).map_err(|error| WiringError::new(part.as_str(), "E_ID", error.to_string()))?;
+    let outbox =
+        stores.outbox.clone().ok_or_else(|| WiringError::new("stores.outbox", "E_MISSING", "routes need an outbox: configure one"))?;
+    let log =
+        LogName::new(&config.bridge.id, &session.id, 0).map_err(|error| WiringError::new(part.as_str(), "E_ID", error.to_string()))?;
     let options = source_options(config, session, &part)?;
     let routes: Vec<RouteParts> = routes.iter().map(|route| route_parts(config, route, session, sinks)).collect::<Result<_, _>>()?;
     let block = config.session_block(&session.id);
@@ -209,7 +214,8 @@ pub fn topology(config: &Config) -> Value {
         Some(StoreBackend::Dynamodb { table }) => json!({ "type": "dynamodb", "table": table }),
         None => Value::Null,
     };
-    let senders: BTreeMap<&str, Option<String>> = config.senders.iter().map(|sender| (&*sender.id, sender.sqs().map(|sqs| sqs.queue_url))).collect();
+    let senders: BTreeMap<&str, Option<String>> =
+        config.senders.iter().map(|sender| (&*sender.id, sender.sqs().map(|sqs| sqs.queue_url))).collect();
     json!({
         "version": config.version,
         "deployment_mode": config.bridge.mode(),

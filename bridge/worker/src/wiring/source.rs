@@ -20,7 +20,8 @@ pub fn source_options(config: &Config, session: &Session, part: &str) -> Result<
     refuse_unbuilt(session, &settings, part)?;
     let field = |name: &str| format!("{part}.options.session.{name}");
     let url = settings.broker.urls.first().ok_or_else(|| WiringError::new(field("broker_url"), "E_BROKER_URL", "there is none"))?;
-    let broker_url = BrokerUrl::parse(&url.to_string()).map_err(|error| WiringError::new(field("broker_url"), error.code(), error.to_string()))?;
+    let broker_url =
+        BrokerUrl::parse(&url.to_string()).map_err(|error| WiringError::new(field("broker_url"), error.code(), error.to_string()))?;
     let mut options = SourceOptions::new(broker_url, client_id(session, &settings, part)?);
     options.clean_start = settings.clean_start;
     options.session_expiry = settings.session_expiry_seconds;
@@ -75,7 +76,8 @@ fn client_id(session: &Session, settings: &MqttSettings, part: &str) -> Result<S
         None => id.clone(),
         Some(ClientIdSuffix::Hostname) => format!("{id}-{}", crate::instance::host_name()),
         Some(ClientIdSuffix::Nonce) => {
-            let nonce = getrandom::u32().map_err(|error| WiringError::new(part, "E_RANDOM", format!("the operating system has no random bits: {error}")))?;
+            let nonce = getrandom::u32()
+                .map_err(|error| WiringError::new(part, "E_RANDOM", format!("the operating system has no random bits: {error}")))?;
             format!("{id}-{nonce:08x}")
         }
     })
@@ -95,7 +97,8 @@ fn subscriptions(config: &Config, session: &Session) -> Vec<Subscription> {
 
 fn tls_options(settings: &TlsSettings, field: &str) -> Result<TlsOptions, WiringError> {
     let read = |name: &str, path: &Path| {
-        std::fs::read(path).map_err(|error| WiringError::new(format!("{field}.{name}"), "E_FILE", format!("{} cannot be read: {error}", path.display())))
+        std::fs::read(path)
+            .map_err(|error| WiringError::new(format!("{field}.{name}"), "E_FILE", format!("{} cannot be read: {error}", path.display())))
     };
     let ca = match &settings.trust {
         TrustAnchors::System => CaSource::SystemRoots,

@@ -63,7 +63,9 @@ impl StoreSet {
             Some(StoreBackend::Memory) if purpose == Purpose::Look => return Err(in_memory(PART)),
             Some(StoreBackend::Memory) => Some(Arc::new(MemoryOutbox::new())),
             Some(StoreBackend::Sqlite { path }) => Some(Arc::new(sqlite(PART, &path, purpose)?.outbox())),
-            Some(StoreBackend::Dynamodb { table }) => Some(Arc::new(DynamoOutbox::new(clients(PART, aws)?.dynamodb().map_err(|fault| WiringError::of(PART, &fault))?, table))),
+            Some(StoreBackend::Dynamodb { table }) => {
+                Some(Arc::new(DynamoOutbox::new(clients(PART, aws)?.dynamodb().map_err(|fault| WiringError::of(PART, &fault))?, table)))
+            }
         })
     }
 
@@ -71,7 +73,11 @@ impl StoreSet {
     ///
     /// # Errors
     /// Why it cannot be opened.
-    pub fn open_dead_letters(stores: &Stores, aws: Option<&AwsClients>, purpose: Purpose) -> Result<Option<Arc<dyn DeadLetters>>, WiringError> {
+    pub fn open_dead_letters(
+        stores: &Stores,
+        aws: Option<&AwsClients>,
+        purpose: Purpose,
+    ) -> Result<Option<Arc<dyn DeadLetters>>, WiringError> {
         const PART: &str = "stores.dlq";
         let options = stores.dlq.as_ref().map(|store| &store.options);
         Ok(match stores.dlq_backend() {
@@ -122,7 +128,11 @@ impl StoreSet {
 }
 
 fn in_memory(part: &str) -> WiringError {
-    WiringError::new(part, "STORE_IN_MEMORY", "the store is in a worker's memory and cannot be looked at from here; see the worker's status page")
+    WiringError::new(
+        part,
+        "STORE_IN_MEMORY",
+        "the store is in a worker's memory and cannot be looked at from here; see the worker's status page",
+    )
 }
 
 fn sqlite(part: &str, path: &Path, purpose: Purpose) -> Result<SqliteStore, WiringError> {

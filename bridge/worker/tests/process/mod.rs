@@ -215,7 +215,8 @@ impl Broker {
         let config = dir.join("mosquitto.conf");
         std::fs::write(&config, format!("listener {port} 127.0.0.1\nallow_anonymous true\n")).unwrap();
         let log = File::create(dir.join("mosquitto.log")).unwrap();
-        let program = ["/usr/sbin/mosquitto", "/usr/bin/mosquitto"].into_iter().find(|path| Path::new(path).exists()).unwrap_or("mosquitto");
+        let program =
+            ["/usr/sbin/mosquitto", "/usr/bin/mosquitto"].into_iter().find(|path| Path::new(path).exists()).unwrap_or("mosquitto");
         let child = Command::new(program).arg("-c").arg(&config).stdout(Stdio::null()).stderr(log).spawn().expect("mosquitto is installed");
         wait_for("mosquitto", || TcpStream::connect(("127.0.0.1", port)).is_ok());
         Self { child, port, url: format!("mqtt://127.0.0.1:{port}") }
@@ -238,7 +239,12 @@ pub fn metadata_server(body: &'static str) -> String {
             let mut request = [0; 4096];
             let read = stream.read(&mut request).unwrap();
             assert!(request[..read].starts_with(b"GET /v4/task "), "{}", String::from_utf8_lossy(&request[..read]));
-            write!(stream, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len()).unwrap();
+            write!(
+                stream,
+                "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+                body.len()
+            )
+            .unwrap();
         }
     });
     url
