@@ -71,7 +71,10 @@ fn state(error: &StateError, connecting: bool) -> Classified {
 
 /// Whether the other side closed the connection rather than answer.
 fn hung_up(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionAborted | io::ErrorKind::BrokenPipe)
+    matches!(
+        error.kind(),
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionAborted | io::ErrorKind::BrokenPipe
+    )
 }
 
 const fn disconnect_code(code: DisconnectReasonCode) -> FaultCode {

@@ -4,6 +4,7 @@ use crate::acks::AckWindow;
 use crate::convert;
 use crate::options::SourceOptions;
 use crate::subscriptions::{Subscriptions, Terms};
+use causeway_core::message::Message;
 use causeway_core::outcome::{Fault, FaultCode};
 use causeway_ports::{ConnectionEpoch, Delivery, DeliveryId, SourceEvent};
 use core::time::Duration;
@@ -289,11 +290,12 @@ impl Session {
         match packet {
             Outgoing::Subscribe(packet_id) => self.subscriptions.request_written(*packet_id),
             Outgoing::PubAck(packet_id) | Outgoing::PubRec(packet_id) => {
-                if self.acks.written(*packet_id) {
-                    count(&self.shared.acknowledged);
-                    self.wrote_acks = true;
-                    self.note_unacknowledged();
+                if !self.acks.written(*packet_id) {
+                    return Err(End::new(Cause::Lost, FaultCode::ProtocolError, "an acknowledgement was written out of its turn"));
                 }
+                count(&self.shared.acknowledged);
+                self.wrote_acks = true;
+                self.note_unacknowledged();
             }
             Outgoing::Disconnect if self.goodbye => return Err(End::closing()),
             _ => {}
@@ -324,25 +326,37 @@ impl Session {
             self.warn_unmatched();
             receivers.push(self.subscriptions.fallback());
         }
-        let mut dropped = false;
-        for receiver in receivers {
-            let room = if qos == QoS::AtMostOnce { Arc::clone(&self.loose_room).try_acquire_owned().ok() } else { None };
-            if qos == QoS::AtMostOnce && room.is_none() {
-                dropped = true;
-                continue;
-            }
-            let id = DeliveryId { connection: self.epoch, ordinal: self.acks.next_ordinal() };
-            let event = SourceEvent::Delivery(Delivery { id, receiver, message: message.clone() });
-            self.spill.push_back(Item { event, _room: room });
-        }
-        if dropped {
-            count(&self.shared.dropped_qos0);
-        }
+        self.hand_on(message, receivers);
         if qos != QoS::AtMostOnce {
             self.acks.owe(packet_id, qos == QoS::ExactlyOnce);
             self.note_unacknowledged();
         }
         Ok(())
+    }
+
+    /// One delivery for each receiver. A message that the broker does not repeat is dropped where there is no room for it.
+    fn hand_on(&mut self, message: Message, mut receivers: Vec<Arc<str>>) {
+        let Some(last) = receivers.pop() else { return };
+        let copies: Vec<_> = receivers.into_iter().map(|receiver| (receiver, message.clone())).collect();
+        let mut dropped = false;
+        for (receiver, message) in copies.into_iter().chain([(last, message)]) {
+            let room = if message.qos == 0 {
+                match Arc::clone(&self.loose_room).try_acquire_owned() {
+                    Ok(room) => Some(room),
+                    Err(_) => {
+                        dropped = true;
+                        continue;
+                    }
+                }
+            } else {
+                None
+            };
+            let id = DeliveryId { connection: self.epoch, ordinal: self.acks.next_ordinal() };
+            self.spill.push_back(Item { event: SourceEvent::Delivery(Delivery { id, receiver, message }), _room: room });
+        }
+        if dropped {
+            count(&self.shared.dropped_qos0);
+        }
     }
 
     fn note_unacknowledged(&self) {
@@ -404,7 +418,9 @@ impl Session {
             return Err(End::new(Cause::Lost, FaultCode::Timeout, "the broker has been silent for two and a half times the keep-alive"));
         }
         if !self.timers.probed && now >= self.probe_at(keep_alive) {
-            self.timers.probed = self.client.try_unsubscribe(PROBE_FILTER).is_ok();
+            // Where the client takes no more requests it has enough to write, which makes the broker answer as well.
+            let _ = self.client.try_unsubscribe(PROBE_FILTER);
+            self.timers.probed = true;
         }
         Ok(())
     }

@@ -93,7 +93,7 @@ impl Task {
         // At once, before anything waits for the consumer.
         self.note_disconnected();
         connection::let_go(event_loop, &socket, end.cause == Cause::Closing).await;
-        if since.elapsed() >= STABLE_AFTER || (session.made_progress() && end.cause == Cause::Lost) {
+        if since.elapsed() >= STABLE_AFTER || (session.made_progress() && end.cause != Cause::Poison) {
             self.backoff.reset();
         }
         if end.cause == Cause::Full && self.options.is_durable() {

@@ -17,6 +17,17 @@ pub fn free_port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
+/// Waits until something listens there.
+pub async fn listens(host: &str, port: u16) {
+    timeout(PATIENCE, async {
+        while TcpStream::connect((host, port)).await.is_err() {
+            sleep(std::time::Duration::from_millis(10)).await;
+        }
+    })
+    .await
+    .expect("nothing listens there");
+}
+
 impl Mosquitto {
     /// An anonymous plaintext broker that keeps its sessions.
     pub async fn start() -> Self {

@@ -404,6 +404,25 @@ async fn malformed_packets_are_contained_and_counted() {
     assert_eq!(source.counters().poison_packets, count);
 }
 
+/// A PUBLISH that ends where its property length should stand is swallowed by the library without a word, and holds up what follows until the broker
+/// sends something more. It must not become a message, and everything behind it must still come.
+#[tokio::test]
+async fn a_truncated_publish_is_no_message() {
+    let broker = ScriptedBroker::new().await;
+    let mut source = source(options(broker.port, &[("a", "r")]));
+    let mut peer = broker.serve(true).await;
+    peer.send([packet(0x32, b"\x00\x01a\x00\x01"), Publish::new("a", 2, "2").encode()].concat()).await;
+    connected(&mut source).await;
+    subscribed(&mut source).await;
+    peer.send(Publish::new("a", 3, "3").encode()).await;
+    for n in [1, 2] {
+        let delivery = delivery(&mut source).await;
+        assert_eq!((delivery.id, text(&delivery)), (id(1, n), (n + 1).to_string()));
+        source.acknowledge(delivery.id);
+    }
+    assert_eq!(peer.acks(2).await, [2, 3]);
+}
+
 #[tokio::test]
 async fn a_packet_over_the_limit_is_contained_and_counted_and_never_a_hot_loop() {
     let broker = ScriptedBroker::new().await;

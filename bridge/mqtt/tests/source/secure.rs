@@ -1,6 +1,6 @@
 //! TLS and logins, against mosquitto: what is right connects, and everything else is refused with its reason.
 
-use crate::mosquitto::{Mosquitto, free_port};
+use crate::mosquitto::{Mosquitto, free_port, listens};
 use crate::packets::{Publish, Publisher};
 use crate::support::{delivery, disconnected, next, options, source, text};
 use causeway_core::outcome::{Fault, FaultCode};
@@ -89,6 +89,7 @@ async fn an_ipv6_address_is_verified() {
     let port = free_port();
     let broker =
         tls_broker(&authority, &["::1"], false, &format!("listener {port} ::1\ncertfile FOLDER/cert.pem\nkeyfile FOLDER/key.pem\n")).await;
+    listens("::1", port).await;
     assert_eq!(probe(&secured("[::1]", port, &authority.pem)).await.map(|_| ()), Ok(()));
     drop(broker);
 }
@@ -98,6 +99,7 @@ async fn messages_travel_over_tls() {
     let authority = Authority::new("right");
     let plain = free_port();
     let broker = tls_broker(&authority, &["localhost"], false, &format!("listener {plain} 127.0.0.1\n")).await;
+    listens("127.0.0.1", plain).await;
     let mut source = source(secured("localhost", broker.port, &authority.pem));
     while !matches!(next(&mut source).await, SourceEvent::Subscribed { .. }) {}
     let mut publisher = Publisher::connect(plain).await;
