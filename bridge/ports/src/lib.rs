@@ -14,11 +14,14 @@ use causeway_core::dead_letter::{DeadLetter, DeadLetterState};
 pub use causeway_core::identity::{ConnectionEpoch, DeliveryId};
 pub use causeway_core::log::{Page, Put};
 use causeway_core::identity::{EntryId, Epoch, LogName, Slot};
+use causeway_core::lease::row::{OwnerFacts, RawLease};
+use causeway_core::lease::{LeaseAnswer, LeaseWrite};
 use causeway_core::message::{Entry, Message};
 use causeway_core::outcome::{Fault, Outcome};
 use causeway_core::rows::{Head, Row, RowMeta};
 use causeway_core::units::{Instant, UnixMillis};
 use core::time::Duration;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// A message that the source hands over and still holds: it comes again unless it is acknowledged.
@@ -271,6 +274,86 @@ pub trait DeadLetters: Send + Sync {
 
     /// Creates what is missing: tables or files. Answers what it created.
     async fn create(&self) -> Result<Vec<String>, Fault>;
+}
+
+/// What a member of a bridge tells about itself, whether it owns anything or not.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MemberRecord {
+    /// The bridge.
+    pub bridge: String,
+    /// The member's owner name, `instance_id#<boot nonce>`.
+    pub owner: String,
+    /// `worker` or `control`.
+    pub role: String,
+    /// Where it is reached, by capability, and where it runs.
+    pub facts: OwnerFacts,
+    /// When it started, by its wall clock.
+    pub started_at: UnixMillis,
+    /// When it wrote this, by its wall clock.
+    pub written_at: UnixMillis,
+}
+
+/// Where leases and members are kept. Reads see every write that was answered before they began.
+#[async_trait]
+pub trait Leases: Send + Sync {
+    /// The lease row of `key`, such as `LEASE#<session>`.
+    async fn read(&self, key: &str) -> Result<Option<RawLease>, Fault>;
+
+    /// Writes the whole row if its condition holds.
+    async fn write(&self, key: &str, write: &LeaseWrite) -> Outcome<LeaseAnswer>;
+
+    /// Every lease in this store, by key.
+    async fn list(&self) -> Result<Vec<(String, RawLease)>, Fault>;
+
+    /// Writes the member's record, whatever stood there.
+    async fn put_member(&self, member: &MemberRecord) -> Outcome<()>;
+
+    /// Removes the member's record.
+    async fn remove_member(&self, bridge: &str, owner: &str) -> Outcome<()>;
+
+    /// Every member of `bridge` that has a record.
+    async fn list_members(&self, bridge: &str) -> Result<Vec<MemberRecord>, Fault>;
+
+    /// Whether the store can be reached, has the right shape, and removes no row by itself; the fault says what to do.
+    async fn probe(&self) -> Result<(), Fault>;
+
+    /// Creates what is missing: tables or files. Answers what it created.
+    async fn create(&self) -> Result<Vec<String>, Fault>;
+}
+
+/// Where the filters are kept that a durable session may have at its broker. `identity` names the broker session.
+#[async_trait]
+pub trait ManagedSubscriptions: Send + Sync {
+    /// The filters that the session may have; `None`: nobody knows, which is not the same as none.
+    async fn load(&self, identity: &str) -> Result<Option<BTreeSet<String>>, Fault>;
+
+    /// Tells for the first time which filters the session has; answers whether this call did. An existing row is left alone.
+    async fn seed(&self, identity: &str, filters: &BTreeSet<String>) -> Outcome<bool>;
+
+    /// Adds filters, before they are subscribed. The row must exist; answers whether it did.
+    async fn remember(&self, identity: &str, filters: &BTreeSet<String>) -> Outcome<bool>;
+
+    /// Removes a filter, after the broker confirmed that it is unsubscribed.
+    async fn forget(&self, identity: &str, filter: &str) -> Outcome<()>;
+
+    /// Whether the store can be reached and has the right shape; the fault says what to do.
+    async fn probe(&self) -> Result<(), Fault>;
+
+    /// Creates what is missing: tables or files. Answers what it created.
+    async fn create(&self) -> Result<Vec<String>, Fault>;
+}
+
+/// Asked by a source before it goes on; where the answer is a fault it stays disconnected, pauses, and asks again.
+#[async_trait]
+pub trait ConnectionGate: Send + Sync {
+    /// Before every connection. `reconnect`: there was one before, and whoever ended it may own the session now.
+    async fn before_connect(&self, reconnect: bool) -> Result<(), Fault>;
+
+    /// After the connection stands and before anything is subscribed: the filters to unsubscribe.
+    async fn before_subscribe(&self, session_present: bool) -> Result<BTreeSet<String>, Fault>;
+
+    /// The broker confirmed that the filter is unsubscribed (0x00) or was not subscribed (0x11).
+    async fn unsubscribed(&self, filter: &str);
 }
 
 /// The clocks of this host.
