@@ -70,49 +70,55 @@ impl Loaded {
     }
 }
 
+/// What a look at a configuration found, usable or not.
+#[derive(Clone, Debug)]
+pub struct Examined {
+    /// The configuration, as far as it could be read. With faults it is for showing only.
+    pub config: Option<Config>,
+    /// Everything that was found, warnings included, in the order of the files.
+    pub faults: Vec<Fault>,
+    positions: Option<Positions>,
+}
+
+impl Examined {
+    /// The configuration, if it is usable.
+    ///
+    /// # Errors
+    /// Every fault, warnings included.
+    pub fn into_loaded(self) -> Result<Loaded, Vec<Fault>> {
+        match (self.config, self.positions) {
+            (Some(config), Some(positions)) if !self.faults.iter().any(Fault::is_error) => {
+                Ok(Loaded { config, warnings: self.faults, positions })
+            }
+            _ => Err(self.faults),
+        }
+    }
+}
+
 /// Reads layers of YAML; later ones change what earlier ones said.
 ///
 /// # Errors
 /// Every fault of the whole configuration, in the order of the files, warnings included.
-pub fn load(
-    sources: &[Source<'_>],
-    env: &dyn Fn(&str) -> Option<String>,
-) -> Result<Loaded, Vec<Fault>> {
-    let names: Vec<Arc<str>> = sources
-        .iter()
-        .map(|source| Arc::from(source.name))
-        .collect();
-    let mut interpolation = Interpolation {
-        env,
-        filled: Vec::new(),
-        missing: Vec::new(),
+pub fn load(sources: &[Source<'_>], env: &dyn Fn(&str) -> Option<String>) -> Result<Loaded, Vec<Fault>> {
+    examine(sources, env).into_loaded()
+}
+
+/// The same as [`load`], for those who want to show what can be shown of a faulty configuration.
+#[must_use]
+pub fn examine(sources: &[Source<'_>], env: &dyn Fn(&str) -> Option<String>) -> Examined {
+    let names: Vec<Arc<str>> = sources.iter().map(|source| Arc::from(source.name)).collect();
+    let mut interpolation = Interpolation { env, filled: Vec::new(), missing: Vec::new() };
+    let root = match read_layers(sources, &names, &mut interpolation) {
+        Ok(root) => root,
+        Err(faults) => return Examined { config: None, faults, positions: None },
     };
-    let root = read_layers(sources, &names, &mut interpolation)?;
     let positions = Positions::new(names, &root);
     let (config, mut findings) = decode::decode::<Config>("", &root, refused::judge);
-    findings.extend(
-        interpolation
-            .missing
-            .into_iter()
-            .map(|(path, at, code, message, remedy)| Finding {
-                path,
-                at,
-                code,
-                message,
-                remedy,
-                suspect: None,
-            }),
-    );
-    let mut faults: Vec<Fault> = findings
-        .iter()
-        .map(|finding| positions.fault(finding))
-        .collect();
+    let missing = interpolation.missing.into_iter();
+    findings.extend(missing.map(|(path, at, code, message, remedy)| Finding { path, at, code, message, remedy, suspect: None }));
+    let mut faults: Vec<Fault> = findings.iter().map(|finding| positions.fault(finding)).collect();
     if let Some(config) = &config {
-        let broken = findings
-            .iter()
-            .flat_map(|finding| [Some(finding.path.clone()), finding.suspect.clone()])
-            .flatten()
-            .collect();
+        let broken = findings.iter().flat_map(|finding| [Some(finding.path.clone()), finding.suspect.clone()]).flatten().collect();
         faults.extend(check::check(config, &positions, broken));
     }
     faults.sort_by(|a, b| positions.order(a).cmp(&positions.order(b)));
@@ -120,14 +126,7 @@ pub fn load(
     for fault in &mut faults {
         strike_out(fault, &interpolation.filled);
     }
-    match config {
-        Some(config) if !faults.iter().any(Fault::is_error) => Ok(Loaded {
-            config,
-            warnings: faults,
-            positions,
-        }),
-        _ => Err(faults),
-    }
+    Examined { config, faults, positions: Some(positions) }
 }
 
 /// Parses, fills and merges the layers into one tree.
@@ -174,14 +173,19 @@ fn read_layers(
 /// Puts a variable's name in the place of its value, should a message hold it.
 fn strike_out(fault: &mut Fault, filled: &[Filled]) {
     for (name, value) in filled.iter().filter(|(_, value)| !value.is_empty()) {
-        let (plain, quoted) = (format!("${{{name}}}"), format!("\"{value}\""));
+        let shown = format!("${{{name}}}");
         for text in [&mut fault.message, &mut fault.remedy] {
-            if text.contains(&quoted) {
-                *text = text.replace(&quoted, &format!("\"{plain}\""));
+            if !text.contains(value.as_str()) {
+                continue;
             }
-            // Shorter values would match words of the message itself.
-            if value.len() >= 6 && text.contains(value.as_str()) {
-                *text = text.replace(value.as_str(), &plain);
+            // What messages quote is what somebody wrote. Elsewhere a short value would match words of the message itself.
+            for quote in ['"', '`'] {
+                let parts = text.split(quote).enumerate();
+                let struck: Vec<String> = parts.map(|(index, part)| if index % 2 == 1 { part.replace(value, &shown) } else { part.to_owned() }).collect();
+                *text = struck.join(&quote.to_string());
+            }
+            if value.len() >= 6 {
+                *text = text.replace(value, &shown);
             }
         }
     }

@@ -14,6 +14,12 @@ const VARIABLE: &str = "Variable";
 pub fn json_schema() -> Value {
     let mut schema = raw();
     allow_variables(&mut schema);
+    for (definition, field) in [("Policy", "allow_unfenced"), ("Tls", "insecure_skip_verify")] {
+        if let Some(Value::Object(properties)) = schema.pointer_mut(&format!("/$defs/{definition}/properties")) {
+            let never = "Refused for good; false says what is so anyway.";
+            properties.insert(field.to_owned(), json!({ "const": false, "description": never, "deprecated": true }));
+        }
+    }
     if let Some(definitions) = schema.get_mut("$defs").and_then(Value::as_object_mut) {
         definitions.insert(VARIABLE.to_owned(), json!({ "type": "string", "pattern": r"\$\{[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?\}" }));
     }
@@ -96,6 +102,7 @@ YAML 1.2, at most 4 MiB a file. `causeway check FILE…` finds every fault at on
   matched by it; any other list is replaced. `null` takes a field back to its default.
 - **Environment.** `${NAME}` stands for a variable, `${NAME:-default}` for a default where it is unset or empty, and `$${` for the characters `${`
   themselves. Values are put in after the YAML was read, so they cannot break it, and they never appear in messages. `$share/…` needs no care.
+  Inside `{…}` and `[…]` a variable must be quoted, and a quoted one is always a text: write numbers from the environment on lines of their own.
 - **Durations** have a unit: `500ms`, `45s`, `15m`, `1h30m`, `2d`. Only fields that are named in seconds are numbers.
 - **Unknown keys** are errors: nothing is read and then ignored.
 

@@ -70,6 +70,12 @@ impl Span {
 }
 
 impl SignedSpan {
+    /// `nanos` nanoseconds.
+    #[must_use]
+    pub const fn from_nanos(nanos: i64) -> Self {
+        Self(nanos)
+    }
+
     /// `seconds` seconds.
     #[must_use]
     pub const fn secs(seconds: i32) -> Self {

@@ -162,7 +162,7 @@ impl<'a> Check<'a> {
                 format!("{path} is required"),
                 format!("name one of {section}"),
             );
-        } else if !exists {
+        } else if !exists && !self.has_nameless(section) {
             self.error(
                 "E_DANGLING",
                 path,
@@ -173,6 +173,11 @@ impl<'a> Check<'a> {
         }
     }
 
+    /// Whether something in a section could not be read, so that its name is not known.
+    fn has_nameless(&self, section: &str) -> bool {
+        self.broken.iter().filter_map(|path| path.strip_prefix(section)).any(|rest| rest.ends_with("].id") || rest.ends_with(']'))
+    }
+
     /// A whole number with bounds.
     fn range(&mut self, path: &str, value: u64, least: u64, most: u64) {
         if value < least || value > most {
@@ -180,7 +185,7 @@ impl<'a> Check<'a> {
                 "E_RANGE",
                 path,
                 &[],
-                format!("{value} is out of range"),
+                "out of range",
                 format!("write a number from {least} to {most}"),
             );
         }
