@@ -199,15 +199,16 @@ impl Drain {
         }
     }
 
-    /// When `wake` or `next_batch` should be asked again although nothing happened.
+    /// When `wake` or `launch` should be asked again although nothing happened.
     #[must_use]
-    pub fn wake_at(&self) -> Option<Instant> {
+    pub fn wake_at(&self, now: Instant) -> Option<Instant> {
         let waiting = self.waiting.first_key_value().map(|((at, _), _)| *at);
         let lingering = self.lanes.iter().zip(&self.paces).filter(|(lane, pace)| lane.in_flight < pace.max_in_flight).filter_map(|(lane, pace)| {
             let (_, first) = lane.ready.first_key_value()?;
             Some(first.ready_at.plus(pace.linger))
         });
-        lingering.chain(waiting).min()
+        // What lingered long enough and still did not leave waits for an event; it must not hide the next pause's end.
+        lingering.filter(|at| *at > now).chain(waiting).min()
     }
 
     /// What is to leave now, if anything: a full batch, or a smaller one where nothing is under way or its oldest entry has waited long enough.

@@ -332,7 +332,7 @@ impl Owner {
         [
             self.writer.wake_at(),
             self.loader.wake_at(),
-            self.drain.wake_at(),
+            self.drain.wake_at(now),
             self.doomed_later.first_key_value().map(|((at, _), _)| *at),
             self.head_retry_at,
             self.delete_retry_at,
@@ -571,6 +571,11 @@ impl Owner {
             return;
         }
         if self.act_until.is_some_and(|deadline| now >= deadline) {
+            // Without the lease nothing can be brought to an end any more; the stop's own deadline still ends it.
+            if self.is_over(now) {
+                self.head_failed = true;
+                self.finish_stage(now);
+            }
             return;
         }
         if let Some(delivery) = self.acknowledge.take() {
