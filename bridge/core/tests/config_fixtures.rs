@@ -90,7 +90,8 @@ fn all_faults_of_a_file_are_found_at_once() {
 fn every_code_has_a_file_that_shows_it() {
     let mut codes = BTreeSet::new();
     collect_codes(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/config"), &mut codes);
-    let shown: BTreeSet<String> = files("tests/fixtures/invalid").iter().filter_map(|(_, text)| header(text, "expect")).map(str::to_owned).collect();
+    let shown: BTreeSet<String> =
+        files("tests/fixtures/invalid").iter().filter_map(|(_, text)| header(text, "expect")).map(str::to_owned).collect();
     // A file larger than any that belongs into a repository, a fallback that no value uses, and what only `run` refuses.
     let elsewhere = ["E_FILE_TOO_LARGE", "E_VALUE", "E_NOT_BUILT"];
     let missing: Vec<&String> = codes.iter().filter(|code| !shown.contains(*code) && !elsewhere.contains(&code.as_str())).collect();
@@ -105,7 +106,9 @@ fn collect_codes(folder: &Path, codes: &mut BTreeSet<String>) {
             collect_codes(&path, codes);
         } else {
             let text = fs::read_to_string(&path).unwrap();
-            let quoted = text.split('"').filter(|part| part.starts_with("E_") && part.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_'));
+            let quoted = text
+                .split('"')
+                .filter(|part| part.starts_with("E_") && part.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_'));
             codes.extend(quoted.map(str::to_owned));
         }
     }
@@ -187,8 +190,14 @@ fn to_json(text: &str) -> Value {
 #[test]
 fn messages_hold_the_phrases_that_people_search_for() {
     let phrases = [
-        ("share_or_exclusive", "clustered MQTT receiver requires $share/ topic prefix or exclusive session to prevent N-fold message duplication; got \"telemetry/#\""),
-        ("clustered_lease_memory", "clustered deployment requires a distributed LeaseStore; process-local stores (memory, sqlite) provide no cross-instance coordination"),
+        (
+            "share_or_exclusive",
+            "clustered MQTT receiver requires $share/ topic prefix or exclusive session to prevent N-fold message duplication; got \"telemetry/#\"",
+        ),
+        (
+            "clustered_lease_memory",
+            "clustered deployment requires a distributed LeaseStore; process-local stores (memory, sqlite) provide no cross-instance coordination",
+        ),
         ("clustered_outbox_sqlite", "clustered deployment requires a distributed OutboxStore"),
         ("clustered_dlq_memory", "clustered deployment requires a distributed DLQStore"),
         ("lease_required", "exclusive session \"broker\" requires stores.lease to be configured"),

@@ -61,7 +61,10 @@ fn null_takes_a_field_back_to_its_default_and_lists_without_ids_are_replaced() {
 
 #[test]
 fn an_id_given_twice_in_one_layer_is_a_fault_even_where_an_earlier_layer_has_it() {
-    assert_eq!(codes(&[STANDALONE, "bindings: [{id: to-queue, address: a}, {id: to-queue, sender_id: queue, address: b}]"], &[]), ["E_DUPLICATE_ID"]);
+    assert_eq!(
+        codes(&[STANDALONE, "bindings: [{id: to-queue, address: a}, {id: to-queue, sender_id: queue, address: b}]"], &[]),
+        ["E_DUPLICATE_ID"]
+    );
 }
 
 #[test]
@@ -95,12 +98,21 @@ fn interpolated_values_have_the_type_that_yaml_gives_them() {
 
 #[test]
 fn an_empty_instance_id_counts_as_left_out() {
-    let with = |value| loaded(&[STANDALONE, "bridge: {instance_id: \"${INSTANCE}\"}"], &[("INSTANCE", value)]).config.bridge.instance_name().map(str::to_owned);
+    let with = |value| {
+        loaded(&[STANDALONE, "bridge: {instance_id: \"${INSTANCE}\"}"], &[("INSTANCE", value)])
+            .config
+            .bridge
+            .instance_name()
+            .map(str::to_owned)
+    };
     assert_eq!(with(""), None);
     assert_eq!(with("a-1"), Some("a-1".to_owned()));
     assert_eq!(loaded(&[STANDALONE, "bridge:\n  instance_id: ${INSTANCE}"], &[("INSTANCE", "")]).config.bridge.instance_name(), None);
     // What comes from the environment may look like a number.
-    assert_eq!(loaded(&[STANDALONE, "bridge:\n  instance_id: ${INSTANCE}"], &[("INSTANCE", "007")]).config.bridge.instance_name(), Some("007"));
+    assert_eq!(
+        loaded(&[STANDALONE, "bridge:\n  instance_id: ${INSTANCE}"], &[("INSTANCE", "007")]).config.bridge.instance_name(),
+        Some("007")
+    );
 }
 
 const CANARY: &str = "canary-5f2c";
@@ -210,7 +222,9 @@ fn what_this_release_does_runs_and_what_it_does_not_is_named() {
 fn what_deserves_a_second_look_is_a_warning() {
     let warned = |layers: &[&str]| loaded(layers, &[]).warnings.iter().map(|fault| fault.code).collect::<Vec<_>>();
     assert_eq!(warned(&[STANDALONE]), ["W_SUBSCRIPTIONS"]);
-    assert!(warned(&[STANDALONE, "sessions: [{id: broker, options: {session: {broker_url: tcp://far.example.com}}}]"]).contains(&"W_PLAINTEXT"));
+    assert!(
+        warned(&[STANDALONE, "sessions: [{id: broker, options: {session: {broker_url: tcp://far.example.com}}}]"]).contains(&"W_PLAINTEXT")
+    );
     assert!(!warned(&[STANDALONE, "sessions: [{id: broker, options: {session: {broker_url: tcp://127.0.0.1}}}]"]).contains(&"W_PLAINTEXT"));
     assert!(warned(&[STANDALONE, "stores: {outbox: {options: {stale_claim_duration: 31s}}}"]).contains(&"W_STALE_CLAIM"));
     assert!(warned(&[STANDALONE, "bindings: [{id: unused, sender_id: queue, address: a}]"]).contains(&"W_UNUSED"));

@@ -1,10 +1,5 @@
 //! The reference scenario is accepted as it stands.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "tests"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 use causeway_core::config::{Source, load};
 
@@ -12,14 +7,7 @@ const SCENARIO: &str = include_str!("../../../tests/vectors/scenario.yaml");
 
 #[test]
 fn the_scenario_is_valid_and_admitted() {
-    let loaded = load(
-        &[Source {
-            name: "scenario.yaml",
-            text: SCENARIO,
-        }],
-        &|_| None,
-    )
-    .unwrap_or_else(|faults| panic!("{faults:#?}"));
+    let loaded = load(&[Source { name: "scenario.yaml", text: SCENARIO }], &|_| None).unwrap_or_else(|faults| panic!("{faults:#?}"));
     let budgets = loaded.config.budgets();
     assert_eq!(budgets.len(), 1);
     assert_eq!(budgets[0].session_id, "mqtt-conn");

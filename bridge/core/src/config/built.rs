@@ -3,9 +3,7 @@
 //! Whoever builds a feature deletes its line here.
 
 use super::fault::{Fault, Severity};
-use super::model::{
-    Config, DeliveryMode, DispatchMode, ProtocolVersion, Route, SessionMode, Transport,
-};
+use super::model::{Config, DeliveryMode, DispatchMode, ProtocolVersion, Route, SessionMode, Transport};
 use super::{Loaded, tree};
 use std::collections::BTreeSet;
 
@@ -51,10 +49,22 @@ const USES: &[fn(&Config) -> Vec<Use>] = &[
     |config| if config.bridge.is_clustered() { vec![("bridge.deployment_mode".to_owned(), "clustered mode")] } else { Vec::new() },
     |config| sessions(config, "session_mode", "exclusive sessions", |session| session.session_mode == SessionMode::Exclusive),
     |config| sessions(config, "lanes", "several lanes", |session| session.lanes > 1),
-    |config| sessions(config, "options.session.protocol_version", "MQTT 3.1.1", |session| session.options.session.protocol_version != ProtocolVersion::V5),
+    |config| {
+        sessions(config, "options.session.protocol_version", "MQTT 3.1.1", |session| {
+            session.options.session.protocol_version != ProtocolVersion::V5
+        })
+    },
     |config| sessions(config, "options.session.no_local", "no_local", |session| session.options.session.no_local),
-    |config| sessions(config, "options.session.broker_urls", "several addresses of one broker", |session| session.options.session.urls().len() > 1),
-    |config| sessions(config, "options.session", "websockets", |session| session.options.session.urls().iter().any(super::BrokerUrl::is_websocket)),
+    |config| {
+        sessions(config, "options.session.broker_urls", "several addresses of one broker", |session| {
+            session.options.session.urls().len() > 1
+        })
+    },
+    |config| {
+        sessions(config, "options.session", "websockets", |session| {
+            session.options.session.urls().iter().any(super::BrokerUrl::is_websocket)
+        })
+    },
     |config| each("receivers", &config.receivers, "transport", "receiving from SQS", |receiver| receiver.transport == Some(Transport::Sqs)),
     |config| each("senders", &config.senders, "session_id", "publishing to MQTT", |sender| sender.session_id.is_some()),
     |config| {
@@ -179,7 +189,9 @@ mod tests {
         let loaded = load(&[Source { name: "s", text }], &|_| None).unwrap();
         let faults = not_built(&loaded);
         let paths: Vec<&str> = faults.iter().map(|fault| fault.path.as_str()).collect();
-        for path in ["bridge.deployment_mode", "sessions[0].session_mode", "stores.lease", "stores.managed_subscriptions", "routes[0].session"] {
+        for path in
+            ["bridge.deployment_mode", "sessions[0].session_mode", "stores.lease", "stores.managed_subscriptions", "routes[0].session"]
+        {
             assert!(paths.contains(&path), "{path} in {paths:?}");
         }
         assert!(faults.iter().all(|fault| fault.code == "E_NOT_BUILT" && fault.at.line > 1));

@@ -8,8 +8,7 @@ use super::tree::{Mark, Node, Typed, Value, child, element};
 use super::values::SEPARATOR;
 use core::fmt;
 use serde::de::{
-    self, DeserializeOwned, DeserializeSeed, Deserializer, Expected, IntoDeserializer, MapAccess,
-    SeqAccess, Unexpected, Visitor,
+    self, DeserializeOwned, DeserializeSeed, Deserializer, Expected, IntoDeserializer, MapAccess, SeqAccess, Unexpected, Visitor,
 };
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -52,20 +51,10 @@ pub(super) enum Verdict {
 }
 
 /// Decodes `node`, with every finding. The value is whole only if there are none.
-pub(super) fn decode<T: DeserializeOwned>(
-    path: &str,
-    node: &Node,
-    judge: Judge,
-) -> (Option<T>, Vec<Finding>) {
+pub(super) fn decode<T: DeserializeOwned>(path: &str, node: &Node, judge: Judge) -> (Option<T>, Vec<Finding>) {
     let state = RefCell::new(State::default());
     loop {
-        let root = De {
-            node: Some(node),
-            path: path.to_owned(),
-            at: node.at,
-            state: &state,
-            judge,
-        };
+        let root = De { node: Some(node), path: path.to_owned(), at: node.at, state: &state, judge };
         let result = root.open(|de| T::deserialize(de));
         let mut state_now = state.borrow_mut();
         let done = match result {
@@ -89,11 +78,7 @@ impl State {
         match error.kind {
             Kind::Missing(field) => {
                 let full = child(&path, field);
-                let stands_in = self.taken_out.contains(&path)
-                    || self
-                        .stand_ins
-                        .iter()
-                        .any(|(above, name)| child(above, name) == path);
+                let stands_in = self.taken_out.contains(&path) || self.stand_ins.iter().any(|(above, name)| child(above, name) == path);
                 if !stands_in && !self.taken_out.contains(&full) {
                     self.findings.push(Finding {
                         message: format!("{full} is required"),
@@ -116,13 +101,7 @@ impl State {
                     }
                     _ => format!("write {expected}"),
                 };
-                self.push(
-                    path,
-                    at,
-                    "E_TYPE",
-                    format!("expected {expected}, found {found}"),
-                    remedy,
-                )
+                self.push(path, at, "E_TYPE", format!("expected {expected}, found {found}"), remedy)
             }
             Kind::Choice { found, choices } => {
                 let listed = choices.join(", ");
@@ -130,67 +109,31 @@ impl State {
                     Some(near) => format!("write `{near}`"),
                     None => format!("write one of: {listed}"),
                 };
-                self.push(
-                    path,
-                    at,
-                    "E_CHOICE",
-                    format!("\"{found}\" is not possible here; must be one of: {listed}"),
-                    remedy,
-                )
+                self.push(path, at, "E_CHOICE", format!("\"{found}\" is not possible here; must be one of: {listed}"), remedy)
             }
             Kind::Value(text) => {
                 let mut parts = text.split(SEPARATOR);
                 let code = parts.next().unwrap_or_default();
                 match (code_of(code), parts.next(), parts.next()) {
-                    (Some(code), Some(message), Some(remedy)) => {
-                        self.push(path, at, code, message.to_owned(), remedy.to_owned())
-                    }
-                    _ => self.push(
-                        path,
-                        at,
-                        "E_VALUE",
-                        text.clone(),
-                        "see the reference of this field".to_owned(),
-                    ),
+                    (Some(code), Some(message), Some(remedy)) => self.push(path, at, code, message.to_owned(), remedy.to_owned()),
+                    _ => self.push(path, at, "E_VALUE", text.clone(), "see the reference of this field".to_owned()),
                 }
             }
         }
     }
 
-    fn push(
-        &mut self,
-        path: String,
-        at: Mark,
-        code: &'static str,
-        message: String,
-        remedy: String,
-    ) -> bool {
+    fn push(&mut self, path: String, at: Mark, code: &'static str, message: String, remedy: String) -> bool {
         let fresh = self.taken_out.insert(path.clone());
-        self.findings.push(Finding {
-            path,
-            at,
-            code,
-            message,
-            remedy,
-            suspect: None,
-        });
+        self.findings.push(Finding { path, at, code, message, remedy, suspect: None });
         fresh
     }
 }
 
 /// The codes that values of the model give themselves.
 fn code_of(text: &str) -> Option<&'static str> {
-    [
-        "E_DURATION",
-        "E_DURATION_UNIT",
-        "E_DURATION_NEGATIVE",
-        "E_STEP_DOWN",
-        "E_ID",
-        "E_BROKER_URL",
-        "E_LISTEN_ADDR",
-    ]
-    .into_iter()
-    .find(|code| *code == text)
+    ["E_DURATION", "E_DURATION_UNIT", "E_DURATION_NEGATIVE", "E_STEP_DOWN", "E_ID", "E_BROKER_URL", "E_LISTEN_ADDR"]
+        .into_iter()
+        .find(|code| *code == text)
 }
 
 /// serde's words for what it expected, in words for people.
@@ -202,9 +145,7 @@ fn plainly(expected: &str) -> String {
         "i32" | "i64" => "a whole number".to_owned(),
         "f64" => "a number".to_owned(),
         "a sequence" => "a list".to_owned(),
-        other if other.starts_with("struct ") || other.starts_with("a map") => {
-            "a mapping of fields".to_owned()
-        }
+        other if other.starts_with("struct ") || other.starts_with("a map") => "a mapping of fields".to_owned(),
         other => other.to_owned(),
     }
 }
@@ -249,24 +190,14 @@ struct DecodeError {
 #[derive(Debug)]
 enum Kind {
     Missing(&'static str),
-    Type {
-        found: String,
-        expected: String,
-    },
-    Choice {
-        found: String,
-        choices: &'static [&'static str],
-    },
+    Type { found: String, expected: String },
+    Choice { found: String, choices: &'static [&'static str] },
     Value(String),
 }
 
 impl From<Kind> for DecodeError {
     fn from(kind: Kind) -> Self {
-        Self {
-            kind,
-            path: None,
-            at: None,
-        }
+        Self { kind, path: None, at: None }
     }
 }
 
@@ -295,11 +226,7 @@ impl de::Error for DecodeError {
             Unexpected::Map => "a mapping",
             _ => "something else",
         };
-        Kind::Type {
-            found: found.to_owned(),
-            expected: expected.to_string(),
-        }
-        .into()
+        Kind::Type { found: found.to_owned(), expected: expected.to_string() }.into()
     }
 
     fn invalid_value(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
@@ -308,19 +235,11 @@ impl de::Error for DecodeError {
             Unexpected::Unsigned(_) | Unexpected::Signed(_) => "a number out of range",
             _ => "another value",
         };
-        Kind::Type {
-            found: found.to_owned(),
-            expected: expected.to_string(),
-        }
-        .into()
+        Kind::Type { found: found.to_owned(), expected: expected.to_string() }.into()
     }
 
     fn unknown_variant(variant: &str, expected: &'static [&'static str]) -> Self {
-        Kind::Choice {
-            found: variant.to_owned(),
-            choices: expected,
-        }
-        .into()
+        Kind::Choice { found: variant.to_owned(), choices: expected }.into()
     }
 
     fn missing_field(field: &'static str) -> Self {
@@ -343,23 +262,13 @@ impl<'a> De<'a> {
         let (path, at) = (self.path.clone(), self.at);
         f(self).map_err(|error| match error.path {
             Some(_) => error,
-            None => DecodeError {
-                path: Some(path),
-                at: Some(at),
-                ..error
-            },
+            None => DecodeError { path: Some(path), at: Some(at), ..error },
         })
     }
 
     fn child(&self, path: String, at: Mark, node: Option<&'a Node>) -> Self {
         let taken_out = self.state.borrow().taken_out.contains(&path);
-        Self {
-            node: node.filter(|_| !taken_out),
-            path,
-            at,
-            state: self.state,
-            judge: self.judge,
-        }
+        Self { node: node.filter(|_| !taken_out), path, at, state: self.state, judge: self.judge }
     }
 
     fn fields(self, known: Option<&'static [&'static str]>) -> Result<Fields<'a>, DecodeError> {
@@ -372,56 +281,27 @@ impl<'a> De<'a> {
                         Some(known) if !known.contains(&entry.key.as_str()) => {
                             self.unknown(path, entry.key_at, &entry.key, &entry.node, known)
                         }
-                        _ if entry.node.is_null()
-                            || self.state.borrow().taken_out.contains(&path) => {}
-                        _ => pairs.push((
-                            entry.key.clone(),
-                            self.child(path, entry.node.at, Some(&entry.node)),
-                        )),
+                        _ if entry.node.is_null() || self.state.borrow().taken_out.contains(&path) => {}
+                        _ => pairs.push((entry.key.clone(), self.child(path, entry.node.at, Some(&entry.node)))),
                     }
                 }
             }
             None => {}
             Some(Value::Seq(_)) => return Err(de::Error::invalid_type(Unexpected::Seq, &"a map")),
             Some(Value::Scalar(scalar)) => {
-                return Err(de::Error::invalid_type(
-                    unexpected(&scalar.typed()),
-                    &"a map",
-                ));
+                return Err(de::Error::invalid_type(unexpected(&scalar.typed()), &"a map"));
             }
         }
-        for (_, field) in self
-            .state
-            .borrow()
-            .stand_ins
-            .iter()
-            .filter(|(path, _)| *path == self.path)
-        {
+        for (_, field) in self.state.borrow().stand_ins.iter().filter(|(path, _)| *path == self.path) {
             pairs.push((
                 (*field).to_owned(),
-                Self {
-                    node: None,
-                    path: child(&self.path, field),
-                    at: self.at,
-                    state: self.state,
-                    judge: self.judge,
-                },
+                Self { node: None, path: child(&self.path, field), at: self.at, state: self.state, judge: self.judge },
             ));
         }
-        Ok(Fields {
-            pairs: pairs.into_iter(),
-            value: None,
-        })
+        Ok(Fields { pairs: pairs.into_iter(), value: None })
     }
 
-    fn unknown(
-        &self,
-        path: String,
-        at: Mark,
-        key: &str,
-        node: &Node,
-        known: &'static [&'static str],
-    ) {
+    fn unknown(&self, path: String, at: Mark, key: &str, node: &Node, known: &'static [&'static str]) {
         let mut state = self.state.borrow_mut();
         if state.findings.len() >= MAX_FINDINGS || !state.unknown.insert(path.clone()) {
             return;
@@ -438,14 +318,7 @@ impl<'a> De<'a> {
             }
         };
         let suspect = closest(key, known).map(|near| child(&self.path, near));
-        state.findings.push(Finding {
-            path,
-            at,
-            code,
-            message,
-            remedy,
-            suspect,
-        });
+        state.findings.push(Finding { path, at, code, message, remedy, suspect });
     }
 }
 
@@ -494,9 +367,7 @@ impl<'de> Deserializer<'de> for De<'_> {
                 Typed::Signed(number) => visitor.visit_i64(number),
                 Typed::Float(number) if number.is_finite() => visitor.visit_f64(number),
                 Typed::Text(text) => visitor.visit_str(text),
-                other @ (Typed::Null | Typed::Huge | Typed::Float(_)) => {
-                    Err(de::Error::invalid_value(unexpected(&other), &visitor))
-                }
+                other @ (Typed::Null | Typed::Huge | Typed::Float(_)) => Err(de::Error::invalid_value(unexpected(&other), &visitor)),
             },
         }
     }
@@ -519,38 +390,19 @@ impl<'de> Deserializer<'de> for De<'_> {
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
-        if self.node.is_none_or(Node::is_null) {
-            visitor.visit_none()
-        } else {
-            visitor.visit_some(self)
-        }
+        if self.node.is_none_or(Node::is_null) { visitor.visit_none() } else { visitor.visit_some(self) }
     }
 
-    fn deserialize_newtype_struct<V: Visitor<'de>>(
-        self,
-        _: &'static str,
-        visitor: V,
-    ) -> Result<V::Value, DecodeError> {
+    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, DecodeError> {
         visitor.visit_newtype_struct(self)
     }
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
         match self.node.map(|node| &node.value) {
-            None => visitor.visit_seq(Elements {
-                de: self,
-                nodes: [].iter(),
-                index: 0,
-            }),
-            Some(Value::Seq(nodes)) => visitor.visit_seq(Elements {
-                nodes: nodes.iter(),
-                de: self,
-                index: 0,
-            }),
+            None => visitor.visit_seq(Elements { de: self, nodes: [].iter(), index: 0 }),
+            Some(Value::Seq(nodes)) => visitor.visit_seq(Elements { nodes: nodes.iter(), de: self, index: 0 }),
             Some(Value::Map(_)) => Err(de::Error::invalid_type(Unexpected::Map, &"a sequence")),
-            Some(Value::Scalar(scalar)) => Err(de::Error::invalid_type(
-                unexpected(&scalar.typed()),
-                &"a sequence",
-            )),
+            Some(Value::Scalar(scalar)) => Err(de::Error::invalid_type(unexpected(&scalar.typed()), &"a sequence")),
         }
     }
 
@@ -610,19 +462,13 @@ struct Elements<'a> {
 impl<'de> SeqAccess<'de> for Elements<'_> {
     type Error = DecodeError;
 
-    fn next_element_seed<T: DeserializeSeed<'de>>(
-        &mut self,
-        seed: T,
-    ) -> Result<Option<T::Value>, DecodeError> {
+    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, DecodeError> {
         let Some(node) = self.nodes.next() else {
             return Ok(None);
         };
         let path = element(&self.de.path, self.index);
         self.index += 1;
-        self.de
-            .child(path, node.at, Some(node))
-            .open(|de| seed.deserialize(de))
-            .map(Some)
+        self.de.child(path, node.at, Some(node)).open(|de| seed.deserialize(de)).map(Some)
     }
 }
 
@@ -634,10 +480,7 @@ struct Fields<'a> {
 impl<'de> MapAccess<'de> for Fields<'_> {
     type Error = DecodeError;
 
-    fn next_key_seed<K: DeserializeSeed<'de>>(
-        &mut self,
-        seed: K,
-    ) -> Result<Option<K::Value>, DecodeError> {
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, DecodeError> {
         let Some((key, value)) = self.pairs.next() else {
             return Ok(None);
         };
@@ -645,10 +488,7 @@ impl<'de> MapAccess<'de> for Fields<'_> {
         seed.deserialize(key.into_deserializer()).map(Some)
     }
 
-    fn next_value_seed<V: DeserializeSeed<'de>>(
-        &mut self,
-        seed: V,
-    ) -> Result<V::Value, DecodeError> {
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, DecodeError> {
         match self.value.take() {
             Some(de) => de.open(|de| seed.deserialize(de)),
             None => Err(de::Error::custom("a value without a key")),

@@ -2,14 +2,11 @@
 
 use super::endpoint::BrokerUrl;
 use super::model::{
-    Binding, Config, LeaseStore, MqttSession, OnFailure, Receiver, Route, RouteSession, Sender,
-    Session, SessionMode, StoreKind, Stores, Transport, Will,
+    Binding, Config, LeaseStore, MqttSession, OnFailure, Receiver, Route, RouteSession, Sender, Session, SessionMode, StoreKind, Stores,
+    Transport, Will,
 };
 use super::values::{Secret, Span, StepDown};
-use crate::timing::{
-    Activation, Budget, BudgetError, BudgetTerms, Cadence, CadenceError, CadenceInput,
-    MqttActivation, Nanos,
-};
+use crate::timing::{Activation, Budget, BudgetError, BudgetTerms, Cadence, CadenceError, CadenceInput, MqttActivation, Nanos};
 use core::time::Duration;
 use std::path::PathBuf;
 
@@ -190,17 +187,13 @@ impl Config {
     /// The session of this id.
     #[must_use]
     pub fn session(&self, id: &str) -> Option<&Session> {
-        self.sessions
-            .iter()
-            .find(|session| session.id.as_str() == id)
+        self.sessions.iter().find(|session| session.id.as_str() == id)
     }
 
     /// The receiver of this id.
     #[must_use]
     pub fn receiver(&self, id: &str) -> Option<&Receiver> {
-        self.receivers
-            .iter()
-            .find(|receiver| receiver.id.as_str() == id)
+        self.receivers.iter().find(|receiver| receiver.id.as_str() == id)
     }
 
     /// The sender of this id.
@@ -212,9 +205,7 @@ impl Config {
     /// The binding of this id.
     #[must_use]
     pub fn binding(&self, id: &str) -> Option<&Binding> {
-        self.bindings
-            .iter()
-            .find(|binding| binding.id.as_str() == id)
+        self.bindings.iter().find(|binding| binding.id.as_str() == id)
     }
 
     /// The session that feeds a route; `None` for one that is fed from a queue.
@@ -226,10 +217,7 @@ impl Config {
     /// The block of the first route that speaks about this session's lease. All of them say the same.
     #[must_use]
     pub fn session_block(&self, session_id: &str) -> Option<&RouteSession> {
-        self.routes
-            .iter()
-            .filter_map(|route| route.session.as_ref())
-            .find(|block| block.session_id.as_str() == session_id)
+        self.routes.iter().filter_map(|route| route.session.as_ref()).find(|block| block.session_id.as_str() == session_id)
     }
 
     /// The timing of a session's lease.
@@ -238,8 +226,7 @@ impl Config {
     /// Where the configured intervals leave no room for one another.
     pub fn session_timing(&self, session: &Session) -> Result<SessionTiming, CadenceError> {
         let block = self.session_block(&session.id);
-        let nanos =
-            |pick: fn(&RouteSession) -> Option<Span>| block.and_then(pick).map(Span::as_nanos);
+        let nanos = |pick: fn(&RouteSession) -> Option<Span>| block.and_then(pick).map(Span::as_nanos);
         let cadence = CadenceInput {
             clustered: self.bridge.is_clustered(),
             lease_ttl: nanos(|b| b.lease_ttl),
@@ -274,61 +261,33 @@ impl Config {
         let timing = self.session_timing(session);
         let budget = timing.as_ref().ok().map(SessionTiming::budget);
         let admitted = timing.as_ref().ok().and_then(SessionTiming::admit);
-        SessionBudget {
-            session_id: session.id.to_string(),
-            timing,
-            budget,
-            admitted,
-        }
+        SessionBudget { session_id: session.id.to_string(), timing, budget, admitted }
     }
 
     /// The largest `send_timeout` of all routes.
     #[must_use]
     pub fn largest_send_timeout(&self) -> Duration {
-        self.routes
-            .iter()
-            .map(|route| route.policy.send_timeout.get())
-            .max()
-            .unwrap_or_default()
+        self.routes.iter().map(|route| route.policy.send_timeout.get()).max().unwrap_or_default()
     }
 
     /// After how long a message handed to a send that never ended is taken up again; above every `send_timeout`.
     #[must_use]
     pub fn stale_claim(&self) -> Duration {
-        let written = self
-            .stores
-            .outbox
-            .as_ref()
-            .and_then(|outbox| outbox.options.stale_claim_duration)
-            .map(Span::get);
+        let written = self.stores.outbox.as_ref().and_then(|outbox| outbox.options.stale_claim_duration).map(Span::get);
         written.unwrap_or_else(|| {
-            let graces = self
-                .sessions
-                .iter()
-                .filter_map(|session| self.session_timing(session).ok())
-                .map(|timing| timing.cadence.step_down_grace);
-            let grace = Duration::from_nanos(
-                graces
-                    .max()
-                    .unwrap_or(15 * crate::timing::SECOND)
-                    .unsigned_abs(),
-            );
-            (grace + (grace * 2).max(Duration::from_secs(15)))
-                .max(self.largest_send_timeout() + Duration::from_secs(5))
+            let graces =
+                self.sessions.iter().filter_map(|session| self.session_timing(session).ok()).map(|timing| timing.cadence.step_down_grace);
+            let grace = Duration::from_nanos(graces.max().unwrap_or(15 * crate::timing::SECOND).unsigned_abs());
+            (grace + (grace * 2).max(Duration::from_secs(15))).max(self.largest_send_timeout() + Duration::from_secs(5))
         })
     }
 
     /// Whether any policy keeps what cannot be delivered.
     #[must_use]
     pub fn needs_dlq(&self) -> bool {
-        self.routes.iter().any(|route| {
-            [
-                route.policy.on_expired,
-                route.policy.on_permanent_failure,
-                route.policy.on_filtered,
-            ]
-            .contains(&OnFailure::Dlq)
-        })
+        self.routes
+            .iter()
+            .any(|route| [route.policy.on_expired, route.policy.on_permanent_failure, route.policy.on_filtered].contains(&OnFailure::Dlq))
     }
 }
 
@@ -371,11 +330,7 @@ impl MqttSession {
     /// The broker's addresses, whichever way they were written.
     #[must_use]
     pub fn urls(&self) -> Vec<BrokerUrl> {
-        self.broker_url
-            .iter()
-            .chain(&self.broker_urls)
-            .cloned()
-            .collect()
+        self.broker_url.iter().chain(&self.broker_urls).cloned().collect()
     }
 
     /// How long the way from a connection to full service may take.
@@ -393,10 +348,7 @@ impl MqttSession {
         match (&self.credentials_uri, &self.username, &self.password) {
             (Some(uri), _, _) => Credentials::Uri(uri.clone()),
             (None, None, None) => Credentials::None,
-            (None, username, password) => Credentials::Login {
-                username: username.clone().unwrap_or_default(),
-                password: password.clone(),
-            },
+            (None, username, password) => Credentials::Login { username: username.clone().unwrap_or_default(), password: password.clone() },
         }
     }
 
@@ -408,14 +360,10 @@ impl MqttSession {
             (None, None) => TrustAnchors::System,
         };
         let client = match (&tls.cert_file, &tls.key_file, &tls.cert_pem, &tls.key_pem) {
-            (Some(certificate), Some(key), _, _) => Some(ClientCertificate::Files {
-                certificate: PathBuf::from(certificate),
-                key: PathBuf::from(key),
-            }),
-            (_, _, Some(certificate), Some(key)) => Some(ClientCertificate::Pem {
-                certificate: certificate.clone(),
-                key: key.clone(),
-            }),
+            (Some(certificate), Some(key), _, _) => {
+                Some(ClientCertificate::Files { certificate: PathBuf::from(certificate), key: PathBuf::from(key) })
+            }
+            (_, _, Some(certificate), Some(key)) => Some(ClientCertificate::Pem { certificate: certificate.clone(), key: key.clone() }),
             _ => None,
         };
         TlsSettings { trust, client }
@@ -427,23 +375,16 @@ impl Session {
     #[must_use]
     pub fn mqtt(&self) -> MqttSettings {
         let written = &self.options.session;
-        let session_expiry_seconds = match (
-            written.session_expiry_interval,
-            self.session_mode.is_durable(),
-        ) {
+        let session_expiry_seconds = match (written.session_expiry_interval, self.session_mode.is_durable()) {
             (0, true) => 86_400,
             (seconds, true) => seconds,
             (_, false) => 0,
         };
         MqttSettings {
-            broker: Broker {
-                urls: written.urls(),
-                tls: written.tls_settings(),
-            },
+            broker: Broker { urls: written.urls(), tls: written.tls_settings() },
             client_id: written.client_id.clone(),
             mode: self.session_mode,
-            keep_alive: (written.keep_alive > 0)
-                .then(|| Duration::from_secs(u64::from(written.keep_alive))),
+            keep_alive: (written.keep_alive > 0).then(|| Duration::from_secs(u64::from(written.keep_alive))),
             connect_timeout: written.connect_timeout.get(),
             reconnect_timeout: written.reconnect_timeout.get(),
             reconcile_timeout: written.reconcile_timeout.get(),
@@ -451,15 +392,9 @@ impl Session {
             reconnect_max_delay: written.reconnect_max_delay.get(),
             clean_start: !self.session_mode.is_durable(),
             session_expiry_seconds,
-            receive_maximum: if written.receive_maximum == 0 {
-                500
-            } else {
-                written.receive_maximum
-            },
+            receive_maximum: if written.receive_maximum == 0 { 500 } else { written.receive_maximum },
             max_payload_bytes: written.max_payload_bytes,
-            max_packet_bytes: written
-                .max_payload_bytes
-                .saturating_add(PACKET_METADATA_BYTES),
+            max_packet_bytes: written.max_payload_bytes.saturating_add(PACKET_METADATA_BYTES),
             credentials: written.credentials(),
             allow_plaintext_credentials: written.allow_plaintext_credentials,
             no_local: written.no_local,
@@ -474,10 +409,7 @@ impl Sender {
     pub fn sqs(&self) -> Option<SqsSenderSettings> {
         let options = &self.options;
         Some(SqsSenderSettings {
-            queue_url: options
-                .queue_url
-                .clone()
-                .filter(|_| self.transport == Some(Transport::Sqs))?,
+            queue_url: options.queue_url.clone().filter(|_| self.transport == Some(Transport::Sqs))?,
             region: options.region.clone(),
             batch_size: options.batch_size.unwrap_or(10),
             delay_seconds: options.delay_seconds,
@@ -492,24 +424,14 @@ impl Stores {
     #[must_use]
     pub fn outbox_backend(&self) -> Option<StoreBackend> {
         let store = self.outbox.as_ref()?;
-        Some(backend(
-            store.kind,
-            store.options.path.as_deref(),
-            store.options.table_name.as_deref(),
-            "causeway-outbox",
-        ))
+        Some(backend(store.kind, store.options.path.as_deref(), store.options.table_name.as_deref(), "causeway-outbox"))
     }
 
     /// Where dead letters are kept.
     #[must_use]
     pub fn dlq_backend(&self) -> Option<StoreBackend> {
         let store = self.dlq.as_ref()?;
-        Some(backend(
-            store.kind,
-            store.options.path.as_deref(),
-            store.options.table_name.as_deref(),
-            "causeway-dlq",
-        ))
+        Some(backend(store.kind, store.options.path.as_deref(), store.options.table_name.as_deref(), "causeway-dlq"))
     }
 
     /// Where leases are kept.
@@ -522,39 +444,20 @@ impl Stores {
     #[must_use]
     pub fn subscription_backend(&self) -> Option<StoreBackend> {
         let store = self.managed_subscriptions.as_ref()?;
-        Some(backend(
-            store.kind,
-            store.options.path.as_deref(),
-            store.options.table_name.as_deref(),
-            "causeway-managed-subscriptions",
-        ))
+        Some(backend(store.kind, store.options.path.as_deref(), store.options.table_name.as_deref(), "causeway-managed-subscriptions"))
     }
 }
 
 impl LeaseStore {
     fn backend(&self) -> LeaseBackend {
-        backend(
-            self.kind,
-            None,
-            self.options.table_name.as_deref(),
-            "causeway-leases",
-        )
+        backend(self.kind, None, self.options.table_name.as_deref(), "causeway-leases")
     }
 }
 
-fn backend(
-    kind: StoreKind,
-    path: Option<&str>,
-    table: Option<&str>,
-    default_table: &str,
-) -> StoreBackend {
+fn backend(kind: StoreKind, path: Option<&str>, table: Option<&str>, default_table: &str) -> StoreBackend {
     match kind {
         StoreKind::Memory => StoreBackend::Memory,
-        StoreKind::Sqlite => StoreBackend::Sqlite {
-            path: PathBuf::from(path.unwrap_or_default()),
-        },
-        StoreKind::Dynamodb => StoreBackend::Dynamodb {
-            table: table.unwrap_or(default_table).to_owned(),
-        },
+        StoreKind::Sqlite => StoreBackend::Sqlite { path: PathBuf::from(path.unwrap_or_default()) },
+        StoreKind::Dynamodb => StoreBackend::Dynamodb { table: table.unwrap_or(default_table).to_owned() },
     }
 }

@@ -38,19 +38,13 @@ impl BrokerUrl {
     /// Whether the connection is encrypted.
     #[must_use]
     pub const fn is_tls(&self) -> bool {
-        matches!(
-            self.transport,
-            BrokerTransport::Tls | BrokerTransport::SecureWebSocket
-        )
+        matches!(self.transport, BrokerTransport::Tls | BrokerTransport::SecureWebSocket)
     }
 
     /// Whether it goes over websockets.
     #[must_use]
     pub const fn is_websocket(&self) -> bool {
-        matches!(
-            self.transport,
-            BrokerTransport::WebSocket | BrokerTransport::SecureWebSocket
-        )
+        matches!(self.transport, BrokerTransport::WebSocket | BrokerTransport::SecureWebSocket)
     }
 
     fn parse(text: &str) -> Result<Self, &'static str> {
@@ -62,9 +56,7 @@ impl BrokerUrl {
             "wss" => (BrokerTransport::SecureWebSocket, 443),
             _ => return Err("the scheme is not one of tcp, mqtt, tls, ssl, mqtts, ws, wss"),
         };
-        let (authority, path) = rest
-            .find('/')
-            .map_or((rest, ""), |slash| rest.split_at(slash));
+        let (authority, path) = rest.find('/').map_or((rest, ""), |slash| rest.split_at(slash));
         if authority.contains('@') {
             return Err("it holds credentials");
         }
@@ -79,40 +71,18 @@ impl BrokerUrl {
                 if host.parse::<core::net::Ipv6Addr>().is_err() {
                     return Err("the brackets hold no IPv6 address");
                 }
-                (
-                    host,
-                    if tail.is_empty() {
-                        None
-                    } else {
-                        Some(tail.strip_prefix(':').ok_or("the port is malformed")?)
-                    },
-                )
+                (host, if tail.is_empty() { None } else { Some(tail.strip_prefix(':').ok_or("the port is malformed")?) })
             }
-            None => authority
-                .split_once(':')
-                .map_or((authority, None), |(host, port)| (host, Some(port))),
+            None => authority.split_once(':').map_or((authority, None), |(host, port)| (host, Some(port))),
         };
-        if host.is_empty()
-            || host
-                .chars()
-                .any(|c| c.is_whitespace() || c.is_control() || matches!(c, '?' | '#'))
-        {
+        if host.is_empty() || host.chars().any(|c| c.is_whitespace() || c.is_control() || matches!(c, '?' | '#')) {
             return Err("the host is missing or malformed");
         }
         let port = match port {
-            Some(port) => port
-                .parse()
-                .ok()
-                .filter(|port| *port != 0)
-                .ok_or("the port is not a number from 1 to 65535")?,
+            Some(port) => port.parse().ok().filter(|port| *port != 0).ok_or("the port is not a number from 1 to 65535")?,
             None => default_port,
         };
-        Ok(Self {
-            transport,
-            host: host.to_owned(),
-            port,
-            path: path.to_owned(),
-        })
+        Ok(Self { transport, host: host.to_owned(), port, path: path.to_owned() })
     }
 }
 
@@ -135,7 +105,13 @@ impl fmt::Display for BrokerUrl {
 impl<'de> Deserialize<'de> for BrokerUrl {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        Self::parse(&text).map_err(|reason| value_error("E_BROKER_URL", format_args!("not a broker's address: {reason}"), "write `tls://host:8883` or `tcp://host:1883`; credentials go into `username` and `password`"))
+        Self::parse(&text).map_err(|reason| {
+            value_error(
+                "E_BROKER_URL",
+                format_args!("not a broker's address: {reason}"),
+                "write `tls://host:8883` or `tcp://host:1883`; credentials go into `username` and `password`",
+            )
+        })
     }
 }
 
@@ -175,11 +151,7 @@ impl ListenAddr {
 
 impl fmt::Display for ListenAddr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.ip() == IpAddr::V4(Ipv4Addr::UNSPECIFIED) {
-            write!(f, ":{}", self.0.port())
-        } else {
-            write!(f, "{}", self.0)
-        }
+        if self.0.ip() == IpAddr::V4(Ipv4Addr::UNSPECIFIED) { write!(f, ":{}", self.0.port()) } else { write!(f, "{}", self.0) }
     }
 }
 
@@ -192,11 +164,7 @@ impl<'de> Deserialize<'de> for ListenAddr {
             None => text,
         };
         full.parse().map(Self).map_err(|_| {
-            value_error(
-                "E_LISTEN_ADDR",
-                "not an address to listen on",
-                "write `:8081` for every interface, or `127.0.0.1:8081` for one",
-            )
+            value_error("E_LISTEN_ADDR", "not an address to listen on", "write `:8081` for every interface, or `127.0.0.1:8081` for one")
         })
     }
 }
@@ -219,22 +187,14 @@ impl JsonSchema for ListenAddr {
 
 #[cfg(test)]
 mod tests {
-    #![allow(
-        clippy::unwrap_used,
-        clippy::expect_used,
-        clippy::panic,
-        reason = "tests"
-    )]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
     use super::*;
 
     #[test]
     fn broker_addresses_are_taken_apart() {
         let url = BrokerUrl::parse("tls://mqtt.prod.example.com:8883").unwrap();
         assert!(url.is_tls() && !url.is_websocket());
-        assert_eq!(
-            (url.host.as_str(), url.port),
-            ("mqtt.prod.example.com", 8883)
-        );
+        assert_eq!((url.host.as_str(), url.port), ("mqtt.prod.example.com", 8883));
         for (text, canonical) in [
             ("mqtt://h", "tcp://h:1883"),
             ("mqtts://h", "tls://h:8883"),

@@ -34,8 +34,7 @@ impl Interpolation<'_> {
                     scalar.interpolated = interpolated;
                 }
                 Err((code, what, remedy)) => {
-                    self.missing
-                        .push((path.to_owned(), node.at, code, what, remedy));
+                    self.missing.push((path.to_owned(), node.at, code, what, remedy));
                     scalar.interpolated = true;
                 }
             },
@@ -72,16 +71,13 @@ impl Interpolation<'_> {
                 return Err((
                     "E_INTERPOLATION",
                     format!("`{name}` is not the name of an environment variable"),
-                    "write `${NAME}` or `${NAME:-default}`; names have letters, digits and `_`"
-                        .to_owned(),
+                    "write `${NAME}` or `${NAME:-default}`; names have letters, digits and `_`".to_owned(),
                 ));
             }
             interpolated = true;
             match ((self.env)(name), default) {
                 (Some(value), None) => out.push_str(self.remember(name, value)),
-                (Some(value), Some(_)) if !value.is_empty() => {
-                    out.push_str(self.remember(name, value))
-                }
+                (Some(value), Some(_)) if !value.is_empty() => out.push_str(self.remember(name, value)),
                 (_, Some(default)) => out.push_str(default),
                 (None, None) => {
                     return Err((
@@ -105,20 +101,12 @@ impl Interpolation<'_> {
 
 fn is_name(name: &str) -> bool {
     let mut chars = name.chars();
-    chars
-        .next()
-        .is_some_and(|first| first.is_ascii_alphabetic() || first == '_')
-        && chars.all(|c| c.is_ascii_alphanumeric() || c == '_')
+    chars.next().is_some_and(|first| first.is_ascii_alphabetic() || first == '_') && chars.all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
 #[cfg(test)]
 mod tests {
-    #![allow(
-        clippy::unwrap_used,
-        clippy::expect_used,
-        clippy::panic,
-        reason = "tests"
-    )]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
     use super::*;
 
     fn fill(text: &str) -> Result<(String, bool), (&'static str, String, String)> {
@@ -128,12 +116,7 @@ mod tests {
             "NESTED" => Some("${HOST}".to_owned()),
             _ => None,
         };
-        Interpolation {
-            env: &env,
-            filled: Vec::new(),
-            missing: Vec::new(),
-        }
-        .text(text)
+        Interpolation { env: &env, filled: Vec::new(), missing: Vec::new() }.text(text)
     }
 
     #[test]
@@ -151,12 +134,9 @@ mod tests {
             assert_eq!(fill(text).unwrap().0, out, "{text}");
         }
         assert!(!fill("$${HOST}").unwrap().1);
-        for (text, code) in [
-            ("${", "E_INTERPOLATION"),
-            ("${}", "E_INTERPOLATION"),
-            ("${A B}", "E_INTERPOLATION"),
-            ("${NOPE}", "E_ENV_MISSING"),
-        ] {
+        for (text, code) in
+            [("${", "E_INTERPOLATION"), ("${}", "E_INTERPOLATION"), ("${A B}", "E_INTERPOLATION"), ("${NOPE}", "E_ENV_MISSING")]
+        {
             assert_eq!(fill(text).unwrap_err().0, code, "{text}");
         }
     }

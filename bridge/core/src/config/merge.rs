@@ -8,10 +8,7 @@ pub(super) fn merge(base: &mut Node, over: Node) {
     match (&mut base.value, over.value) {
         (Value::Map(below), Value::Map(above)) => {
             for entry in above {
-                match below
-                    .iter_mut()
-                    .find(|candidate| candidate.key == entry.key)
-                {
+                match below.iter_mut().find(|candidate| candidate.key == entry.key) {
                     Some(found) => {
                         found.key_at = entry.key_at;
                         merge(&mut found.node, entry.node);
@@ -20,9 +17,7 @@ pub(super) fn merge(base: &mut Node, over: Node) {
                 }
             }
         }
-        (Value::Seq(below), Value::Seq(above)) if by_id(below) && by_id(&above) => {
-            merge_by_id(below, above)
-        }
+        (Value::Seq(below), Value::Seq(above)) if by_id(below) && by_id(&above) => merge_by_id(below, above),
         (slot, value) => {
             *slot = value;
             base.at = over.at;
@@ -44,10 +39,7 @@ fn merge_by_id(below: &mut Vec<Node>, above: Vec<Node>) {
     let mut seen = BTreeSet::new();
     for node in above {
         let name = id(&node).unwrap_or_default().to_owned();
-        let target = below
-            .iter_mut()
-            .take(existing)
-            .find(|candidate| id(candidate) == Some(name.as_str()));
+        let target = below.iter_mut().take(existing).find(|candidate| id(candidate) == Some(name.as_str()));
         match target {
             Some(target) if seen.insert(name) => merge(target, node),
             _ => below.push(node),

@@ -21,8 +21,8 @@ pub mod model;
 
 pub use built::not_built;
 pub use effective::{
-    Broker, ClientCertificate, Credentials, LeaseBackend, MqttSettings, SessionBudget,
-    SessionTiming, SqsSenderSettings, StoreBackend, TlsSettings, TrustAnchors,
+    Broker, ClientCertificate, Credentials, LeaseBackend, MqttSettings, SessionBudget, SessionTiming, SqsSenderSettings, StoreBackend,
+    TlsSettings, TrustAnchors,
 };
 pub use endpoint::{BrokerTransport, BrokerUrl, ListenAddr};
 pub use fault::{Fault, Position, Severity};
@@ -130,16 +130,9 @@ pub fn examine(sources: &[Source<'_>], env: &dyn Fn(&str) -> Option<String>) -> 
 }
 
 /// Parses, fills and merges the layers into one tree.
-fn read_layers(
-    sources: &[Source<'_>],
-    names: &[Arc<str>],
-    interpolation: &mut Interpolation<'_>,
-) -> Result<Node, Vec<Fault>> {
+fn read_layers(sources: &[Source<'_>], names: &[Arc<str>], interpolation: &mut Interpolation<'_>) -> Result<Node, Vec<Fault>> {
     let mut faults = Vec::new();
-    let mut root = Node {
-        at: Mark::START,
-        value: Value::Map(Vec::new()),
-    };
+    let mut root = Node { at: Mark::START, value: Value::Map(Vec::new()) };
     for (index, (source, name)) in sources.iter().zip(names).enumerate() {
         match parse::parse(index, name, source.text) {
             Ok(Some(layer)) if layer.is_null() => {}
@@ -151,11 +144,7 @@ fn read_layers(
                 code: "E_TYPE",
                 severity: Severity::Error,
                 path: String::new(),
-                at: Position {
-                    file: Arc::clone(name),
-                    line: layer.at.line,
-                    column: layer.at.column,
-                },
+                at: Position { file: Arc::clone(name), line: layer.at.line, column: layer.at.column },
                 message: "expected a mapping of sections at the top".to_owned(),
                 remedy: "begin with `bridge:`".to_owned(),
             }),
@@ -163,11 +152,7 @@ fn read_layers(
             Err(more) => faults.extend(more),
         }
     }
-    if faults.is_empty() {
-        Ok(root)
-    } else {
-        Err(faults)
-    }
+    if faults.is_empty() { Ok(root) } else { Err(faults) }
 }
 
 /// Puts a variable's name in the place of its value, should a message hold it.
@@ -181,7 +166,8 @@ fn strike_out(fault: &mut Fault, filled: &[Filled]) {
             // What messages quote is what somebody wrote. Elsewhere a short value would match words of the message itself.
             for quote in ['"', '`'] {
                 let parts = text.split(quote).enumerate();
-                let struck: Vec<String> = parts.map(|(index, part)| if index % 2 == 1 { part.replace(value, &shown) } else { part.to_owned() }).collect();
+                let struck: Vec<String> =
+                    parts.map(|(index, part)| if index % 2 == 1 { part.replace(value, &shown) } else { part.to_owned() }).collect();
                 *text = struck.join(&quote.to_string());
             }
             if value.len() >= 6 {
@@ -227,15 +213,8 @@ impl Positions {
     }
 
     fn at(&self, mark: Mark) -> Position {
-        let file = self
-            .names
-            .get(mark.source)
-            .map_or_else(|| Arc::from("<no file>"), Arc::clone);
-        Position {
-            file,
-            line: mark.line,
-            column: mark.column,
-        }
+        let file = self.names.get(mark.source).map_or_else(|| Arc::from("<no file>"), Arc::clone);
+        Position { file, line: mark.line, column: mark.column }
     }
 
     fn fault(&self, finding: &Finding) -> Fault {
@@ -250,18 +229,8 @@ impl Positions {
     }
 
     fn order<'f>(&self, fault: &'f Fault) -> (usize, u32, u32, &'f str, &'f str) {
-        let file = self
-            .names
-            .iter()
-            .position(|name| *name == fault.at.file)
-            .unwrap_or(usize::MAX);
-        (
-            file,
-            fault.at.line,
-            fault.at.column,
-            fault.path.as_str(),
-            fault.code,
-        )
+        let file = self.names.iter().position(|name| *name == fault.at.file).unwrap_or(usize::MAX);
+        (file, fault.at.line, fault.at.column, fault.path.as_str(), fault.code)
     }
 }
 

@@ -37,40 +37,18 @@ struct Open {
 
 enum Content {
     Seq(Vec<Node>),
-    Map {
-        entries: Vec<Entry>,
-        key: Option<(Option<String>, Mark)>,
-    },
+    Map { entries: Vec<Entry>, key: Option<(Option<String>, Mark)> },
 }
 
 /// Reads one layer. `None` for an empty document.
-pub(super) fn parse(
-    source: usize,
-    name: &Arc<str>,
-    text: &str,
-) -> Result<Option<Node>, Vec<Fault>> {
-    let mut builder = Builder {
-        source,
-        name,
-        faults: Vec::new(),
-        open: Vec::new(),
-        anchors: BTreeMap::new(),
-        nodes: 0,
-        documents: 0,
-        root: None,
-    };
+pub(super) fn parse(source: usize, name: &Arc<str>, text: &str) -> Result<Option<Node>, Vec<Fault>> {
+    let mut builder =
+        Builder { source, name, faults: Vec::new(), open: Vec::new(), anchors: BTreeMap::new(), nodes: 0, documents: 0, root: None };
     if text.len() > MAX_BYTES {
         builder.fault(
-            Mark {
-                source,
-                line: 1,
-                column: 1,
-            },
+            Mark { source, line: 1, column: 1 },
             "E_FILE_TOO_LARGE",
-            format!(
-                "the file has {} bytes, more than the 4 MiB that are read",
-                text.len()
-            ),
+            format!("the file has {} bytes, more than the 4 MiB that are read", text.len()),
             "split it, or move what is not configuration elsewhere",
         );
         return Err(builder.faults);
@@ -94,11 +72,7 @@ pub(super) fn parse(
             }
         }
     }
-    if builder.faults.is_empty() {
-        Ok(builder.root)
-    } else {
-        Err(builder.faults)
-    }
+    if builder.faults.is_empty() { Ok(builder.root) } else { Err(builder.faults) }
 }
 
 impl Builder<'_> {
@@ -107,11 +81,7 @@ impl Builder<'_> {
             code,
             severity: Severity::Error,
             path: String::new(),
-            at: Position {
-                file: Arc::clone(self.name),
-                line: at.line,
-                column: at.column,
-            },
+            at: Position { file: Arc::clone(self.name), line: at.line, column: at.column },
             message: message.into(),
             remedy: remedy.to_owned(),
         });
@@ -119,11 +89,7 @@ impl Builder<'_> {
 
     fn mark(&self, marker: granit_parser::Marker) -> Mark {
         let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        Mark {
-            source: self.source,
-            line: number(marker.line()).max(1),
-            column: number(marker.col()).saturating_add(1),
-        }
+        Mark { source: self.source, line: number(marker.line()).max(1), column: number(marker.col()).saturating_add(1) }
     }
 
     /// Takes one event; false where reading on is pointless.
@@ -146,31 +112,17 @@ impl Builder<'_> {
             Event::Alias(anchor) => match self.anchors.get(&anchor).cloned() {
                 Some((node, size)) => self.count(size, at) && self.add(node, at),
                 None => {
-                    self.fault(
-                        at,
-                        "E_YAML_SYNTAX",
-                        "an alias stands for a value that contains it",
-                        "write the value out",
-                    );
+                    self.fault(at, "E_YAML_SYNTAX", "an alias stands for a value that contains it", "write the value out");
                     false
                 }
             },
             Event::Scalar(text, style, anchor, tag) => {
-                let text_tag = tag
-                    .as_deref()
-                    .is_some_and(|tag| tag.is_yaml_core_schema_tag("str"));
+                let text_tag = tag.as_deref().is_some_and(|tag| tag.is_yaml_core_schema_tag("str"));
                 if !text_tag && !self.tag_is_known(tag.as_deref(), at) {
                     return true;
                 }
                 let plain = style == ScalarStyle::Plain && !text_tag;
-                let node = Node {
-                    at,
-                    value: Value::Scalar(Scalar {
-                        text: text.into_owned(),
-                        plain,
-                        interpolated: false,
-                    }),
-                };
+                let node = Node { at, value: Value::Scalar(Scalar { text: text.into_owned(), plain, interpolated: false }) };
                 if anchor != 0 {
                     self.anchors.insert(anchor, (node.clone(), 1));
                 }
@@ -182,14 +134,7 @@ impl Builder<'_> {
             }
             Event::MappingStart(_, anchor, tag) => {
                 self.tag_is_known(tag.as_deref(), at);
-                self.begin(
-                    at,
-                    anchor,
-                    Content::Map {
-                        entries: Vec::new(),
-                        key: None,
-                    },
-                )
+                self.begin(at, anchor, Content::Map { entries: Vec::new(), key: None })
             }
             Event::SequenceEnd | Event::MappingEnd => self.end(),
             _ => true,
@@ -199,12 +144,7 @@ impl Builder<'_> {
     fn tag_is_known(&mut self, tag: Option<&granit_parser::Tag>, at: Mark) -> bool {
         let known = tag.is_none_or(|tag| tag.is_yaml_core_schema());
         if !known {
-            self.fault(
-                at,
-                "E_YAML_TAG",
-                "YAML tags of one's own have no meaning here",
-                "remove the tag",
-            );
+            self.fault(at, "E_YAML_TAG", "YAML tags of one's own have no meaning here", "remove the tag");
         }
         known
     }
@@ -234,12 +174,7 @@ impl Builder<'_> {
             return false;
         }
         let begun = self.nodes;
-        self.open.push(Open {
-            at,
-            anchor,
-            begun,
-            content,
-        });
+        self.open.push(Open { at, anchor, begun, content });
         self.count(1, at)
     }
 
@@ -253,10 +188,7 @@ impl Builder<'_> {
         };
         let node = Node { at: open.at, value };
         if open.anchor != 0 {
-            self.anchors.insert(
-                open.anchor,
-                (node.clone(), self.nodes.saturating_sub(open.begun)),
-            );
+            self.anchors.insert(open.anchor, (node.clone(), self.nodes.saturating_sub(open.begun)));
         }
         self.add(node, open.at)
     }
@@ -271,22 +203,12 @@ impl Builder<'_> {
             Content::Map { entries, key } => match key.take() {
                 None => {
                     let text = node.text().map(str::to_owned);
-                    let known = text
-                        .as_ref()
-                        .and_then(|text| entries.iter().find(|entry| entry.key == *text))
-                        .map(|entry| entry.key_at);
+                    let known = text.as_ref().and_then(|text| entries.iter().find(|entry| entry.key == *text)).map(|entry| entry.key_at);
                     let bad = match (&text, known) {
-                        (None, _) => Some((
-                            "E_YAML_KEY",
-                            "a key must be a plain text".to_owned(),
-                            "write a field name",
-                        )),
+                        (None, _) => Some(("E_YAML_KEY", "a key must be a plain text".to_owned(), "write a field name")),
                         (Some(text), Some(first)) => Some((
                             "E_DUPLICATE_KEY",
-                            format!(
-                                "the key `{text}` is given twice, first on line {}",
-                                first.line
-                            ),
+                            format!("the key `{text}` is given twice, first on line {}", first.line),
                             "keep one of the two",
                         )),
                         (Some(_), None) => None,
@@ -299,11 +221,7 @@ impl Builder<'_> {
                 }
                 Some((Some(key), key_at)) => {
                     let empty = node.is_null() && node.text() == Some("");
-                    let node = if empty {
-                        Node { at: key_at, ..node }
-                    } else {
-                        node
-                    };
+                    let node = if empty { Node { at: key_at, ..node } } else { node };
                     entries.push(Entry { key, key_at, node });
                 }
                 Some((None, _)) => {}

@@ -6,13 +6,7 @@ use super::tree::{Node, Scalar, Typed, Value};
 /// Judges a key that the model does not know.
 pub(super) fn judge(path: &str, node: &Node) -> Option<Verdict> {
     let key = path.rsplit('.').next().unwrap_or(path);
-    let refused = |code, message: &str, remedy: &str| {
-        Some(Verdict::Refused(
-            code,
-            message.to_owned(),
-            remedy.to_owned(),
-        ))
-    };
+    let refused = |code, message: &str, remedy: &str| Some(Verdict::Refused(code, message.to_owned(), remedy.to_owned()));
     match key {
         "insecure_skip_verify" if is_false(node) => Some(Verdict::Harmless),
         "allow_unfenced" if is_false(node) => Some(Verdict::Harmless),
@@ -51,9 +45,7 @@ pub(super) fn judge(path: &str, node: &Node) -> Option<Verdict> {
 }
 
 fn turns_verification_off(key: &str) -> bool {
-    ["insecure", "verify", "verification", "skip"]
-        .iter()
-        .any(|word| key.to_ascii_lowercase().contains(word))
+    ["insecure", "verify", "verification", "skip"].iter().any(|word| key.to_ascii_lowercase().contains(word))
 }
 
 fn is_false(node: &Node) -> bool {

@@ -39,7 +39,10 @@ fn raw() -> Value {
 fn drop_section_defaults(schema: &mut Value) {
     match schema {
         Value::Object(map) => {
-            if map.get("default").is_some_and(|default| default.is_object() || default.is_null() || [json!([]), json!("")].contains(default)) {
+            if map
+                .get("default")
+                .is_some_and(|default| default.is_object() || default.is_null() || [json!([]), json!("")].contains(default))
+            {
                 map.remove("default");
             }
             map.values_mut().for_each(drop_section_defaults);
@@ -65,7 +68,8 @@ fn allow_variables(schema: &mut Value) {
         return;
     }
     let outside = ["description", "title", "default"];
-    let (about, narrow): (Map<String, Value>, Map<String, Value>) = core::mem::take(map).into_iter().partition(|(key, _)| outside.contains(&key.as_str()));
+    let (about, narrow): (Map<String, Value>, Map<String, Value>) =
+        core::mem::take(map).into_iter().partition(|(key, _)| outside.contains(&key.as_str()));
     *map = about;
     map.insert("anyOf".to_owned(), json!([narrow, { "$ref": format!("#/$defs/{VARIABLE}") }]));
 }
@@ -124,7 +128,8 @@ impl<'s> Page<'s> {
             }
         }
         let Some(properties) = schema["properties"].as_object() else { return };
-        let required: Vec<&str> = schema["required"].as_array().map(|names| names.iter().filter_map(Value::as_str).collect()).unwrap_or_default();
+        let required: Vec<&str> =
+            schema["required"].as_array().map(|names| names.iter().filter_map(Value::as_str).collect()).unwrap_or_default();
         self.out.push_str("| field | type | default | meaning |\n|---|---|---|---|\n");
         for (name, property) in properties {
             let default = match property.get("default") {
@@ -181,7 +186,10 @@ impl<'s> Page<'s> {
             "boolean" => "`true` or `false`".to_owned(),
             "integer" | "number" => {
                 // Bounds of the integer type itself are of no interest.
-                let (least, most) = (schema["minimum"].as_f64().unwrap_or(0.0), schema["maximum"].as_f64().filter(|most| *most != 255.0 && *most != 65_535.0));
+                let (least, most) = (
+                    schema["minimum"].as_f64().unwrap_or(0.0),
+                    schema["maximum"].as_f64().filter(|most| *most != 255.0 && *most != 65_535.0),
+                );
                 match most {
                     Some(most) => format!("{least} to {most}"),
                     None if kind == "integer" => "whole number".to_owned(),

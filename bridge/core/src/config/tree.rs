@@ -10,11 +10,7 @@ pub(super) struct Mark {
 
 impl Mark {
     /// The beginning of the first layer.
-    pub(super) const START: Self = Self {
-        source: 0,
-        line: 1,
-        column: 1,
-    };
+    pub(super) const START: Self = Self { source: 0, line: 1, column: 1 };
 }
 
 /// A value with its place.
@@ -63,11 +59,7 @@ pub(super) enum Typed<'a> {
 
 impl Scalar {
     pub(super) fn typed(&self) -> Typed<'_> {
-        if self.plain {
-            resolve(&self.text)
-        } else {
-            Typed::Text(&self.text)
-        }
+        if self.plain { resolve(&self.text) } else { Typed::Text(&self.text) }
     }
 }
 
@@ -80,10 +72,7 @@ impl Node {
     /// The entry of a mapping.
     pub(super) fn get(&self, key: &str) -> Option<&Node> {
         match &self.value {
-            Value::Map(entries) => entries
-                .iter()
-                .find(|entry| entry.key == key)
-                .map(|entry| &entry.node),
+            Value::Map(entries) => entries.iter().find(|entry| entry.key == key).map(|entry| &entry.node),
             Value::Scalar(_) | Value::Seq(_) => None,
         }
     }
@@ -99,11 +88,7 @@ impl Node {
 
 /// The path of `key` below `path`.
 pub(super) fn child(path: &str, key: &str) -> String {
-    if path.is_empty() {
-        key.to_owned()
-    } else {
-        format!("{path}.{key}")
-    }
+    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }
 
 /// The path of element `index` of the list at `path`.
@@ -125,16 +110,9 @@ fn resolve(text: &str) -> Typed<'_> {
         _ => (false, text),
     };
     if matches!(digits, ".inf" | ".Inf" | ".INF") {
-        return Typed::Float(if negative {
-            f64::NEG_INFINITY
-        } else {
-            f64::INFINITY
-        });
+        return Typed::Float(if negative { f64::NEG_INFINITY } else { f64::INFINITY });
     }
-    let radix = match (
-        text.get(..2),
-        digits.bytes().all(|byte| byte.is_ascii_digit()),
-    ) {
+    let radix = match (text.get(..2), digits.bytes().all(|byte| byte.is_ascii_digit())) {
         (Some("0x"), _) => Some((16, &text[2..])),
         (Some("0o"), _) => Some((8, &text[2..])),
         (_, true) if !digits.is_empty() => Some((10, digits)),
@@ -146,31 +124,20 @@ fn resolve(text: &str) -> Typed<'_> {
         }
         return match (u64::from_str_radix(digits, radix), negative) {
             (Ok(number), false) => Typed::Unsigned(number),
-            (Ok(number), true) => 0_i64
-                .checked_sub_unsigned(number)
-                .map_or(Typed::Huge, Typed::Signed),
+            (Ok(number), true) => 0_i64.checked_sub_unsigned(number).map_or(Typed::Huge, Typed::Signed),
             (Err(_), _) => Typed::Huge,
         };
     }
-    let numeric = digits
-        .bytes()
-        .all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'e' | b'E' | b'+' | b'-'));
+    let numeric = digits.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'e' | b'E' | b'+' | b'-'));
     match text.parse::<f64>() {
-        Ok(number) if numeric && digits.bytes().any(|byte| byte.is_ascii_digit()) => {
-            Typed::Float(number)
-        }
+        Ok(number) if numeric && digits.bytes().any(|byte| byte.is_ascii_digit()) => Typed::Float(number),
         _ => Typed::Text(text),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    #![allow(
-        clippy::unwrap_used,
-        clippy::expect_used,
-        clippy::panic,
-        reason = "tests"
-    )]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
     use super::*;
 
     #[test]

@@ -10,14 +10,8 @@ use std::borrow::Cow;
 /// Separates code, message and remedy in the text of a value's own error, so that the decoder can take them apart again.
 pub(super) const SEPARATOR: char = '\u{1f}';
 
-pub(super) fn value_error<E: de::Error>(
-    code: &str,
-    message: impl fmt::Display,
-    remedy: impl fmt::Display,
-) -> E {
-    E::custom(format_args!(
-        "{code}{SEPARATOR}{message}{SEPARATOR}{remedy}"
-    ))
+pub(super) fn value_error<E: de::Error>(code: &str, message: impl fmt::Display, remedy: impl fmt::Display) -> E {
+    E::custom(format_args!("{code}{SEPARATOR}{message}{SEPARATOR}{remedy}"))
 }
 
 /// A span of time in whole nanoseconds, never negative. Written with a unit: `500ms`, `45s`, `1h30m`.
@@ -107,11 +101,7 @@ fn write_span(nanos: i64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     };
     let fraction = format!("{:0digits$}", n % unit, digits = digits);
     let fraction = fraction.trim_end_matches('0');
-    if fraction.is_empty() {
-        write!(f, "{sign}{}{name}", n / unit)
-    } else {
-        write!(f, "{sign}{}.{fraction}{name}", n / unit)
-    }
+    if fraction.is_empty() { write!(f, "{sign}{}{name}", n / unit) } else { write!(f, "{sign}{}.{fraction}{name}", n / unit) }
 }
 
 impl fmt::Display for Span {
@@ -156,22 +146,14 @@ fn parse_span(text: &str) -> Result<i64, NotASpan> {
     }
     let mut total: i64 = 0;
     while !rest.is_empty() {
-        let number_end = rest
-            .find(|c: char| !c.is_ascii_digit() && c != '.')
-            .unwrap_or(rest.len());
+        let number_end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
         let (number, tail) = rest.split_at(number_end);
         if tail.is_empty() && number.parse::<f64>().is_ok() {
             return Err(NotASpan::NoUnit);
         }
-        let unit_end = tail
-            .find(|c: char| c.is_ascii_digit() || c == '.')
-            .unwrap_or(tail.len());
+        let unit_end = tail.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(tail.len());
         let (unit, tail) = tail.split_at(unit_end);
-        let scale = UNITS
-            .iter()
-            .find(|(name, _)| *name == unit)
-            .map(|(_, scale)| *scale)
-            .ok_or(NotASpan::Malformed)?;
+        let scale = UNITS.iter().find(|(name, _)| *name == unit).map(|(_, scale)| *scale).ok_or(NotASpan::Malformed)?;
         let nanos = scaled(number, scale)?;
         total = total.checked_add(nanos).ok_or(NotASpan::TooLong)?;
         rest = tail;
@@ -185,11 +167,7 @@ fn scaled(number: &str, scale: i64) -> Result<i64, NotASpan> {
     if fraction.contains('.') || (whole.is_empty() && fraction.is_empty()) {
         return Err(NotASpan::Malformed);
     }
-    let whole: i64 = if whole.is_empty() {
-        0
-    } else {
-        whole.parse().map_err(|_| NotASpan::TooLong)?
-    };
+    let whole: i64 = if whole.is_empty() { 0 } else { whole.parse().map_err(|_| NotASpan::TooLong)? };
     let mut nanos = i128::from(whole) * i128::from(scale);
     let mut place = i128::from(scale);
     for digit in fraction.bytes().take(18) {
@@ -232,11 +210,9 @@ impl Visitor<'_> for SpanVisitor {
                 format_args!("invalid duration \"{text}\""),
                 "write a number and a unit, such as `500ms`, `45s`, `15m` or `1h`",
             ),
-            NotASpan::TooLong => value_error(
-                "E_DURATION",
-                format_args!("invalid duration \"{text}\": longer than 292 years"),
-                "write a shorter duration",
-            ),
+            NotASpan::TooLong => {
+                value_error("E_DURATION", format_args!("invalid duration \"{text}\": longer than 292 years"), "write a shorter duration")
+            }
         })
     }
 }
@@ -255,10 +231,7 @@ impl<'de> Deserialize<'de> for Span {
         if nanos < 0 {
             return Err(value_error(
                 "E_DURATION_NEGATIVE",
-                format_args!(
-                    "invalid duration \"{}\": must not be negative",
-                    SignedSpan(nanos)
-                ),
+                format_args!("invalid duration \"{}\": must not be negative", SignedSpan(nanos)),
                 "write a duration of zero or more",
             ));
         }
@@ -482,12 +455,7 @@ impl JsonSchema for Secret {
 
 #[cfg(test)]
 mod tests {
-    #![allow(
-        clippy::unwrap_used,
-        clippy::expect_used,
-        clippy::panic,
-        reason = "tests"
-    )]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
     use super::*;
 
     #[test]
@@ -528,23 +496,8 @@ mod tests {
 
     #[test]
     fn durations_print_as_they_may_be_written() {
-        for nanos in [
-            0,
-            1,
-            999,
-            1_000,
-            1_500,
-            1_000_000,
-            967_500_000_000,
-            75_555_555_555,
-            -1_000_000_000,
-            i64::MAX,
-        ] {
-            assert_eq!(
-                parse_span(&SignedSpan(nanos).to_string()),
-                Ok(nanos),
-                "{nanos}"
-            );
+        for nanos in [0, 1, 999, 1_000, 1_500, 1_000_000, 967_500_000_000, 75_555_555_555, -1_000_000_000, i64::MAX] {
+            assert_eq!(parse_span(&SignedSpan(nanos).to_string()), Ok(nanos), "{nanos}");
         }
         assert_eq!(Span(967_500_000_000).to_string(), "967.5s");
         assert_eq!(Span(500_000_000).to_string(), "500ms");
@@ -553,12 +506,6 @@ mod tests {
     #[test]
     fn secrets_do_not_print() {
         let secret = Secret("hunter2".to_owned());
-        assert_eq!(
-            format!(
-                "{secret:?} {secret} {}",
-                serde_json::to_string(&secret).unwrap()
-            ),
-            "*** *** \"***\""
-        );
+        assert_eq!(format!("{secret:?} {secret} {}", serde_json::to_string(&secret).unwrap()), "*** *** \"***\"");
     }
 }

@@ -42,9 +42,7 @@ impl MqttActivation {
         let sum = || {
             let connect = self.connect_timeout.checked_mul(2)?;
             let reconcile = self.reconcile_timeout.checked_mul(4)?;
-            connect
-                .checked_add(reconcile)?
-                .checked_add(self.unmatched_grace.checked_mul(2)?)
+            connect.checked_add(reconcile)?.checked_add(self.unmatched_grace.checked_mul(2)?)
         };
         sum().map_or(Activation::Unknown, Activation::Known)
     }
@@ -136,9 +134,7 @@ impl BudgetTerms {
             return Err(BudgetError::Term { term });
         }
         if self.startup_allowance < 0 {
-            return Err(BudgetError::Term {
-                term: "startup_allowance",
-            });
+            return Err(BudgetError::Term { term: "startup_allowance" });
         }
         if self.startup_allowance > MAX_STARTUP_ALLOWANCE {
             return Err(BudgetError::AllowanceTooLong);
@@ -148,24 +144,9 @@ impl BudgetTerms {
         let max_poll = add(&[poll, ceil_div(poll, 4)])?.max(MILLI);
         let calls = add(&[1, ceil_div(cadence.lease_ttl, min_poll)])?;
         let tail = [times(max_poll, 2)?, activation, self.startup_allowance];
-        let owner_death = add(&[
-            cadence.lease_ttl,
-            add(&tail)?,
-            times(cadence.renew_call_timeout, calls)?,
-        ])?;
-        let broker_path = self
-            .broker_health_step_down
-            .map(|after| self.broker_path(after, add(&tail)?))
-            .transpose()?;
-        Ok(Budget {
-            min_poll,
-            max_poll,
-            calls,
-            activation,
-            startup_allowance: self.startup_allowance,
-            owner_death,
-            broker_path,
-        })
+        let owner_death = add(&[cadence.lease_ttl, add(&tail)?, times(cadence.renew_call_timeout, calls)?])?;
+        let broker_path = self.broker_health_step_down.map(|after| self.broker_path(after, add(&tail)?)).transpose()?;
+        Ok(Budget { min_poll, max_poll, calls, activation, startup_allowance: self.startup_allowance, owner_death, broker_path })
     }
 
     fn broker_path(&self, after: Nanos, tail: Nanos) -> Result<Nanos, BudgetError> {
@@ -199,20 +180,11 @@ impl Budget {
     /// [`BudgetError::Exceeded`] for the first sum above it, and [`BudgetError::Term`] where it is not positive.
     pub fn admit(&self, objective: Nanos) -> Result<(), BudgetError> {
         if objective <= 0 {
-            return Err(BudgetError::Term {
-                term: "failover_slo",
-            });
+            return Err(BudgetError::Term { term: "failover_slo" });
         }
-        for (path, budget) in [
-            ("owner_death", Some(self.owner_death)),
-            ("broker_path", self.broker_path),
-        ] {
+        for (path, budget) in [("owner_death", Some(self.owner_death)), ("broker_path", self.broker_path)] {
             if let Some(budget) = budget.filter(|budget| *budget > objective) {
-                return Err(BudgetError::Exceeded {
-                    path,
-                    budget,
-                    objective,
-                });
+                return Err(BudgetError::Exceeded { path, budget, objective });
             }
         }
         Ok(())
@@ -229,8 +201,5 @@ fn times(nanos: Nanos, factor: i64) -> Result<Nanos, BudgetError> {
 }
 
 fn add(terms: &[Nanos]) -> Result<Nanos, BudgetError> {
-    terms
-        .iter()
-        .try_fold(0_i64, |sum, term| sum.checked_add(*term))
-        .ok_or(BudgetError::Overflow)
+    terms.iter().try_fold(0_i64, |sum, term| sum.checked_add(*term)).ok_or(BudgetError::Overflow)
 }

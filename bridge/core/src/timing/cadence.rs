@@ -94,11 +94,7 @@ impl CadenceInput {
     /// The defaults that hold.
     #[must_use]
     pub const fn profile(&self) -> Profile {
-        if self.clustered && self.lease_ttl.is_none() && self.renew_interval.is_none() {
-            Profile::ClusteredHa
-        } else {
-            Profile::Standalone
-        }
+        if self.clustered && self.lease_ttl.is_none() && self.renew_interval.is_none() { Profile::ClusteredHa } else { Profile::Standalone }
     }
 
     /// Resolves what is not configured and refuses what is unsafe.
@@ -126,31 +122,16 @@ impl CadenceInput {
             None => derived_renewal(lease_ttl, max_renew_fails)?,
         };
         let derived_jitter = wanted.renew_interval.is_none() && wanted.lease_renew_jitter.is_none();
-        let jitter = wanted.lease_renew_jitter.unwrap_or(if derived_jitter {
-            renew_interval / 4
-        } else {
-            0
-        });
-        let call = wanted
-            .renew_call_timeout
-            .unwrap_or((renew_interval / 2).min(5 * SECOND).max(SECOND));
-        let poll = wanted
-            .acquire_poll_interval
-            .unwrap_or(renew_interval.min(lease_ttl / 4).min(5 * SECOND));
+        let jitter = wanted.lease_renew_jitter.unwrap_or(if derived_jitter { renew_interval / 4 } else { 0 });
+        let call = wanted.renew_call_timeout.unwrap_or((renew_interval / 2).clamp(SECOND, 5 * SECOND));
+        let poll = wanted.acquire_poll_interval.unwrap_or(renew_interval.min(lease_ttl / 4).min(5 * SECOND));
         let grace = wanted.step_down_grace.unwrap_or(15 * SECOND);
-        for (field, value, least) in [
-            ("lease_renew_jitter", jitter, 0),
-            ("renew_call_timeout", call, 1),
-            ("step_down_grace", grace, 0),
-        ] {
+        for (field, value, least) in [("lease_renew_jitter", jitter, 0), ("renew_call_timeout", call, 1), ("step_down_grace", grace, 0)] {
             if value < least {
                 return Err(CadenceError::NotPositive { field });
             }
         }
-        for (field, value) in [
-            ("renew_interval", renew_interval),
-            ("acquire_poll_interval", poll),
-        ] {
+        for (field, value) in [("renew_interval", renew_interval), ("acquire_poll_interval", poll)] {
             if value < MIN_INTERVAL {
                 return Err(CadenceError::TooFrequent { field });
             }
@@ -159,21 +140,10 @@ impl CadenceInput {
             profile,
             lease_ttl,
             renew_interval,
-            lease_renew_jitter: fit(
-                lease_ttl,
-                renew_interval,
-                jitter,
-                call,
-                max_renew_fails,
-                derived_jitter,
-            )?,
+            lease_renew_jitter: fit(lease_ttl, renew_interval, jitter, call, max_renew_fails, derived_jitter)?,
             renew_call_timeout: call,
             acquire_poll_interval: poll,
-            step_down_grace: if grace >= lease_ttl {
-                lease_ttl / 2
-            } else {
-                grace
-            },
+            step_down_grace: if grace >= lease_ttl { lease_ttl / 2 } else { grace },
             max_renew_fails,
         })
     }
@@ -183,34 +153,17 @@ impl CadenceInput {
 fn derived_renewal(ttl: Nanos, fails: u32) -> Result<Nanos, CadenceError> {
     let per = ttl.checked_mul(3).ok_or(CadenceError::Overflow)? / (i64::from(fails) * 4);
     let reserve = (per / 2).min(5 * SECOND);
-    Ok((per - reserve)
-        .checked_mul(8)
-        .ok_or(CadenceError::Overflow)?
-        / 9)
+    Ok((per - reserve).checked_mul(8).ok_or(CadenceError::Overflow)? / 9)
 }
 
 /// The jitter with which all renewals that may fail in a row end before the lease does. Only a derived jitter is ever shortened.
-fn fit(
-    ttl: Nanos,
-    renew: Nanos,
-    jitter: Nanos,
-    call: Nanos,
-    fails: u32,
-    derived_jitter: bool,
-) -> Result<Nanos, CadenceError> {
+fn fit(ttl: Nanos, renew: Nanos, jitter: Nanos, call: Nanos, fails: u32, derived_jitter: bool) -> Result<Nanos, CadenceError> {
     let fails = i64::from(fails);
     let once = renew.checked_add(call).ok_or(CadenceError::Overflow)?;
-    let span = once
-        .checked_add(jitter / 2)
-        .and_then(|once| once.checked_mul(fails))
-        .ok_or(CadenceError::Overflow)?;
+    let span = once.checked_add(jitter / 2).and_then(|once| once.checked_mul(fails)).ok_or(CadenceError::Overflow)?;
     if span < ttl {
         return Ok(jitter);
     }
     let room = (ttl / 10 * 9) / fails - once;
-    if derived_jitter && room >= 0 {
-        Ok(room * 2)
-    } else {
-        Err(CadenceError::NoRoom)
-    }
+    if derived_jitter && room >= 0 { Ok(room * 2) } else { Err(CadenceError::NoRoom) }
 }

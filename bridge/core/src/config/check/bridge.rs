@@ -16,19 +16,10 @@ pub(super) fn check(check: &mut Check<'_>) {
 fn process(check: &mut Check<'_>) {
     let bridge = &check.config.bridge;
     if bridge.id.is_empty() {
-        check.error(
-            "E_REQUIRED",
-            "bridge.id",
-            &[],
-            "bridge.id is required",
-            "add `bridge: {id: NAME}`, the name that all replicas share",
-        );
+        check.error("E_REQUIRED", "bridge.id", &[], "bridge.id is required", "add `bridge: {id: NAME}`, the name that all replicas share");
     }
     check.positive("bridge.shutdown_timeout", bridge.shutdown_timeout);
-    if bridge
-        .drain_timeout
-        .is_some_and(|drain| drain >= bridge.shutdown_timeout)
-    {
+    if bridge.drain_timeout.is_some_and(|drain| drain >= bridge.shutdown_timeout) {
         check.error(
             "E_DRAIN_TIMEOUT",
             "bridge.drain_timeout",
@@ -42,23 +33,12 @@ fn process(check: &mut Check<'_>) {
             "E_MAX_DRAIN_TIMEOUT",
             "bridge.max_drain_timeout",
             &["bridge.per_record_drain_timeout"],
-            format!(
-                "max_drain_timeout must be >= per_record_drain_timeout ({})",
-                bridge.per_record_drain_timeout
-            ),
+            format!("max_drain_timeout must be >= per_record_drain_timeout ({})", bridge.per_record_drain_timeout),
             "raise max_drain_timeout, or lower per_record_drain_timeout",
         );
     }
-    let sessions = check
-        .config
-        .sessions
-        .iter()
-        .filter(|session| session.transport == Transport::Mqtt)
-        .count();
-    if let Some(limit) = bridge
-        .max_mqtt_sessions
-        .filter(|limit| sessions > usize::try_from(*limit).unwrap_or(usize::MAX))
-    {
+    let sessions = check.config.sessions.iter().filter(|session| session.transport == Transport::Mqtt).count();
+    if let Some(limit) = bridge.max_mqtt_sessions.filter(|limit| sessions > usize::try_from(*limit).unwrap_or(usize::MAX)) {
         check.error(
             "E_MAX_MQTT_SESSIONS",
             "bridge.max_mqtt_sessions",
@@ -95,11 +75,7 @@ fn endpoints(check: &mut Check<'_>) {
             "write `deployment_mode: clustered`, or remove the endpoints",
         );
     }
-    let unknown = bridge
-        .cluster
-        .endpoints
-        .keys()
-        .find(|capability| capability.as_str() != "http");
+    let unknown = bridge.cluster.endpoints.keys().find(|capability| capability.as_str() != "http");
     if !bridge.cluster.endpoints.contains_key("http") || unknown.is_some() {
         let found = unknown.map_or(String::new(), |name| format!("; got \"{name}\""));
         check.error(
@@ -113,35 +89,19 @@ fn endpoints(check: &mut Check<'_>) {
     if let Some(url) = bridge.cluster.endpoints.get("http")
         && !is_http_url(url)
     {
-        check.error(
-            "E_ENDPOINT_URL",
-            "bridge.cluster.endpoints.http",
-            &[],
-            "not a full URL",
-            "write `http://HOST:8082`",
-        );
+        check.error("E_ENDPOINT_URL", "bridge.cluster.endpoints.http", &[], "not a full URL", "write `http://HOST:8082`");
     }
 }
 
 pub(super) fn is_http_url(text: &str) -> bool {
-    let rest = text
-        .strip_prefix("https://")
-        .or_else(|| text.strip_prefix("http://"));
-    rest.is_some_and(|rest| {
-        !rest.is_empty() && !rest.starts_with('/') && !rest.contains(char::is_whitespace)
-    })
+    let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    rest.is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/') && !rest.contains(char::is_whitespace))
 }
 
 fn http(check: &mut Check<'_>) {
     let http = &check.config.http;
-    for (path, key) in [
-        ("http.admin_api_key", &http.admin_api_key),
-        ("http.monitor_api_key", &http.monitor_api_key),
-    ] {
-        if key
-            .as_ref()
-            .is_some_and(|key: &Secret| key.reveal().chars().count() < MIN_KEY_CHARS)
-        {
+    for (path, key) in [("http.admin_api_key", &http.admin_api_key), ("http.monitor_api_key", &http.monitor_api_key)] {
+        if key.as_ref().is_some_and(|key: &Secret| key.reveal().chars().count() < MIN_KEY_CHARS) {
             check.error(
                 "E_API_KEY",
                 path,
@@ -170,11 +130,7 @@ fn http(check: &mut Check<'_>) {
         );
     }
     if http.tls_cert_file.is_some() != http.tls_key_file.is_some() {
-        let path = if http.tls_cert_file.is_some() {
-            "http.tls_cert_file"
-        } else {
-            "http.tls_key_file"
-        };
+        let path = if http.tls_cert_file.is_some() { "http.tls_cert_file" } else { "http.tls_key_file" };
         check.error(
             "E_HTTP_TLS",
             path,
@@ -184,26 +140,15 @@ fn http(check: &mut Check<'_>) {
         );
     }
     let listeners = [
-        (
-            "http.admin_addr",
-            http.admin_addr,
-            http.admin_api_key.is_some(),
-        ),
+        ("http.admin_addr", http.admin_addr, http.admin_api_key.is_some()),
         ("http.monitor_addr", http.monitor_addr, true),
         ("http.transport_addr", http.transport_addr, true),
     ];
     for (index, (path, address, used)) in listeners.iter().enumerate() {
-        let taken = listeners[..index].iter().find(|(_, other, other_used)| {
-            *used && *other_used && other == address && address.get().port() != 0
-        });
+        let taken =
+            listeners[..index].iter().find(|(_, other, other_used)| *used && *other_used && other == address && address.get().port() != 0);
         if let Some((other, ..)) = taken {
-            check.error(
-                "E_LISTEN_TWICE",
-                path,
-                &[other],
-                format!("{address} is taken by {other}"),
-                "give each listener its own port",
-            );
+            check.error("E_LISTEN_TWICE", path, &[other], format!("{address} is taken by {other}"), "give each listener its own port");
         }
     }
 }

@@ -9,37 +9,27 @@ use std::collections::BTreeMap;
 
 pub(super) fn check(check: &mut Check<'_>) {
     let config = check.config;
-    check.names(
-        "receivers",
-        config.receivers.iter().map(|receiver| receiver.id.as_str()),
-    );
-    check.names(
-        "senders",
-        config.senders.iter().map(|sender| sender.id.as_str()),
-    );
-    check.names(
-        "bindings",
-        config.bindings.iter().map(|binding| binding.id.as_str()),
-    );
+    check.names("receivers", config.receivers.iter().map(|receiver| receiver.id.as_str()));
+    check.names("senders", config.senders.iter().map(|sender| sender.id.as_str()));
+    check.names("bindings", config.bindings.iter().map(|binding| binding.id.as_str()));
     let mut taken = BTreeMap::new();
     for (index, receiver) in config.receivers.iter().enumerate() {
         let at = format!("receivers[{index}]");
-        origin(
-            check,
-            &at,
-            receiver.transport,
-            receiver.session_id.as_deref(),
-        );
+        origin(check, &at, receiver.transport, receiver.session_id.as_deref());
         match &receiver.session_id {
             Some(session_id) => {
                 mqtt_receiver(check, &at, receiver);
                 if let Some(other) = taken.insert(session_id.as_str(), receiver.id.as_str()) {
-                    check.error("E_RECEIVER_PER_SESSION", &format!("{at}.session_id"), &[], format!("receiver \"{other}\" already receives from this session: acknowledgements of one session have one order"), "list all topics under one receiver, or add a session");
+                    check.error(
+                        "E_RECEIVER_PER_SESSION",
+                        &format!("{at}.session_id"),
+                        &[],
+                        format!("receiver \"{other}\" already receives from this session: acknowledgements of one session have one order"),
+                        "list all topics under one receiver, or add a session",
+                    );
                 }
             }
-            None if receiver.transport == Some(Transport::Sqs) => {
-                sqs_receiver(check, &at, receiver)
-            }
+            None if receiver.transport == Some(Transport::Sqs) => sqs_receiver(check, &at, receiver),
             None => {}
         }
     }
@@ -58,13 +48,7 @@ pub(super) fn check(check: &mut Check<'_>) {
             config.sender(&binding.sender_id).is_some(),
         );
         if let Some(session_id) = &binding.session_id {
-            check.reference(
-                &format!("{at}.session_id"),
-                "session_id",
-                session_id,
-                "sessions",
-                config.session(session_id).is_some(),
-            );
+            check.reference(&format!("{at}.session_id"), "session_id", session_id, "sessions", config.session(session_id).is_some());
         }
         if binding.address.is_empty() {
             check.error(
@@ -154,10 +138,7 @@ fn mqtt_receiver(check: &mut Check<'_>, at: &str, receiver: &Receiver) {
     }
     for (index, topic) in receiver.topics.iter().enumerate() {
         subscription(check, &format!("{topics_at}[{index}]"), receiver, topic);
-        if receiver.topics[..index]
-            .iter()
-            .any(|other| other.topic == topic.topic)
-        {
+        if receiver.topics[..index].iter().any(|other| other.topic == topic.topic) {
             check.error(
                 "E_TOPIC_TWICE",
                 &format!("{topics_at}[{index}].topic"),
@@ -183,11 +164,7 @@ fn subscription(check: &mut Check<'_>, at: &str, receiver: &Receiver, topic: &To
         );
     }
     let shared = topic.topic.starts_with("$share/");
-    let filter = if shared {
-        share_filter(&topic.topic)
-    } else {
-        Some(topic.topic.as_str())
-    };
+    let filter = if shared { share_filter(&topic.topic) } else { Some(topic.topic.as_str()) };
     let Some(filter) = filter else {
         check.error(
             "E_SHARE_TOPIC",
@@ -199,15 +176,15 @@ fn subscription(check: &mut Check<'_>, at: &str, receiver: &Receiver, topic: &To
         return;
     };
     if !is_filter(filter) {
-        check.error("E_TOPIC_FILTER", &topic_at, &[], format!("\"{}\" is not a topic filter", topic.topic), "`+` stands for a whole level, `#` for the rest and comes last, and a filter is not empty");
+        check.error(
+            "E_TOPIC_FILTER",
+            &topic_at,
+            &[],
+            format!("\"{}\" is not a topic filter", topic.topic),
+            "`+` stands for a whole level, `#` for the rest and comes last, and a filter is not empty",
+        );
     }
-    let session = receiver.session_id.as_deref().and_then(|id| {
-        check
-            .config
-            .sessions
-            .iter()
-            .position(|session| session.id.as_str() == id)
-    });
+    let session = receiver.session_id.as_deref().and_then(|id| check.config.sessions.iter().position(|session| session.id.as_str() == id));
     let Some(session_index) = session else { return };
     let session = &check.config.sessions[session_index];
     let session_at = format!("sessions[{session_index}]");
@@ -220,10 +197,7 @@ fn subscription(check: &mut Check<'_>, at: &str, receiver: &Receiver, topic: &To
             "remove no_local, or the `$share/` prefix",
         );
     }
-    if check.config.bridge.is_clustered()
-        && !shared
-        && session.session_mode != SessionMode::Exclusive
-    {
+    if check.config.bridge.is_clustered() && !shared && session.session_mode != SessionMode::Exclusive {
         check.error(
             "E_SHARE_OR_EXCLUSIVE",
             &topic_at,
@@ -281,24 +255,9 @@ fn sqs_receiver(check: &mut Check<'_>, at: &str, receiver: &Receiver) {
         (Some(url), None) => queue_url(check, &option("queue_url"), url),
         (None, Some(_)) => {}
     }
-    check.range(
-        &option("max_messages"),
-        u64::from(options.max_messages),
-        1,
-        10,
-    );
-    check.range(
-        &option("wait_time_seconds"),
-        u64::from(options.wait_time_seconds),
-        1,
-        20,
-    );
-    check.range(
-        &option("visibility_timeout"),
-        u64::from(options.visibility_timeout),
-        0,
-        43_200,
-    );
+    check.range(&option("max_messages"), u64::from(options.max_messages), 1, 10);
+    check.range(&option("wait_time_seconds"), u64::from(options.wait_time_seconds), 1, 20);
+    check.range(&option("visibility_timeout"), u64::from(options.visibility_timeout), 0, 43_200);
     check.positive(&option("init_timeout"), options.init_timeout);
     check.positive(&option("poll_backoff"), options.poll_backoff);
     if let Some(uri) = &options.credentials_uri {
@@ -308,27 +267,13 @@ fn sqs_receiver(check: &mut Check<'_>, at: &str, receiver: &Receiver) {
 
 fn queue_url(check: &mut Check<'_>, path: &str, url: &str) {
     if !is_http_url(url) {
-        check.error(
-            "E_QUEUE_URL",
-            path,
-            &[],
-            "not the URL of a queue",
-            "write `https://sqs.REGION.amazonaws.com/ACCOUNT/QUEUE`",
-        );
+        check.error("E_QUEUE_URL", path, &[], "not the URL of a queue", "write `https://sqs.REGION.amazonaws.com/ACCOUNT/QUEUE`");
     }
 }
 
 fn sender_options(check: &mut Check<'_>, at: &str, sender: &Sender) {
-    const SQS: [&str; 8] = [
-        "queue_url",
-        "region",
-        "delay_seconds",
-        "batch_size",
-        "message_group_id",
-        "fifo",
-        "max_message_bytes",
-        "credentials_uri",
-    ];
+    const SQS: [&str; 8] =
+        ["queue_url", "region", "delay_seconds", "batch_size", "message_group_id", "fifo", "max_message_bytes", "credentials_uri"];
     const MQTT: [&str; 4] = ["default_topic", "qos", "retain", "throttle_retry_after"];
     let (foreign, name): (&[&str], &str) = match (sender.transport, &sender.session_id) {
         (Some(Transport::Sqs), None) => (&MQTT, "SQS"),
@@ -397,11 +342,7 @@ fn sqs_sender(check: &mut Check<'_>, at: &str, sender: &Sender) {
         );
     }
     if !is_fifo && has_group {
-        let path = option(if options.fifo.is_some() {
-            "fifo"
-        } else {
-            "message_group_id"
-        });
+        let path = option(if options.fifo.is_some() { "fifo" } else { "message_group_id" });
         check.error(
             "E_FIFO_QUEUE",
             &path,

@@ -1,9 +1,7 @@
 //! Rules of `routes[].session`: the lease's cadence, the failover objective, the drain.
 
 use super::Check;
-use crate::config::model::{
-    DrainStrategy, DrainStrategyKind, RouteSession, SessionMode, StoreKind,
-};
+use crate::config::model::{DrainStrategy, DrainStrategyKind, RouteSession, SessionMode, StoreKind};
 use crate::config::values::Span;
 use crate::timing::budget::MAX_STARTUP_ALLOWANCE;
 use crate::timing::cadence::MIN_LEASE_TTL;
@@ -23,13 +21,7 @@ pub(super) fn check(check: &mut Check<'_>) {
             "sessions",
             config.session(&block.session_id).is_some(),
         );
-        check.reference(
-            &format!("{at}.sender_id"),
-            "sender_id",
-            &block.sender_id,
-            "senders",
-            config.sender(&block.sender_id).is_some(),
-        );
+        check.reference(&format!("{at}.sender_id"), "sender_id", &block.sender_id, "senders", config.sender(&block.sender_id).is_some());
         if agrees(check, index, &at, block) {
             cadence(check, &at, block);
         }
@@ -37,18 +29,8 @@ pub(super) fn check(check: &mut Check<'_>) {
         drain(check, &at, block);
         connect_after_lease(check, &at, block);
     }
-    let exclusive = config
-        .sessions
-        .iter()
-        .any(|session| session.session_mode == SessionMode::Exclusive);
-    if exclusive
-        && !config.bridge.is_clustered()
-        && config
-            .stores
-            .lease
-            .as_ref()
-            .is_some_and(|lease| lease.kind == StoreKind::Memory)
-    {
+    let exclusive = config.sessions.iter().any(|session| session.session_mode == SessionMode::Exclusive);
+    if exclusive && !config.bridge.is_clustered() && config.stores.lease.as_ref().is_some_and(|lease| lease.kind == StoreKind::Memory) {
         check.warning(
             "W_SPLIT_BRAIN",
             "stores.lease.type",
@@ -71,10 +53,7 @@ fn lease_inputs(block: &RouteSession) -> [(&'static str, String); 11] {
         ("acquire_poll_interval", span(block.acquire_poll_interval)),
         ("step_down_grace", span(block.step_down_grace)),
         ("connect_after_lease", block.connect_after_lease.to_string()),
-        (
-            "broker_health_step_down",
-            format!("{:?}", block.broker_health_step_down),
-        ),
+        ("broker_health_step_down", format!("{:?}", block.broker_health_step_down)),
         ("failover_slo", span(block.failover_slo)),
         ("startup_allowance", block.startup_allowance.to_string()),
     ]
@@ -82,14 +61,9 @@ fn lease_inputs(block: &RouteSession) -> [(&'static str, String); 11] {
 
 /// Whether this block is the first of its session; a later one that says something else is reported.
 fn agrees(check: &mut Check<'_>, index: usize, at: &str, block: &RouteSession) -> bool {
-    let earlier = check.config.routes[..index].iter().find(|route| {
-        route
-            .session
-            .as_ref()
-            .is_some_and(|other| other.session_id == block.session_id)
-    });
-    let Some((route, other)) = earlier.and_then(|route| Some((route, route.session.as_ref()?)))
-    else {
+    let earlier =
+        check.config.routes[..index].iter().find(|route| route.session.as_ref().is_some_and(|other| other.session_id == block.session_id));
+    let Some((route, other)) = earlier.and_then(|route| Some((route, route.session.as_ref()?))) else {
         return true;
     };
     for ((name, mine), (_, theirs)) in lease_inputs(block).into_iter().zip(lease_inputs(other)) {
@@ -98,10 +72,7 @@ fn agrees(check: &mut Check<'_>, index: usize, at: &str, block: &RouteSession) -
                 "E_LEASE_DIVERGENCE",
                 &format!("{at}.{name}"),
                 &["routes"],
-                format!(
-                    "route \"{}\" says something else about the lease of session \"{}\"",
-                    route.id, block.session_id
-                ),
+                format!("route \"{}\" says something else about the lease of session \"{}\"", route.id, block.session_id),
                 format!("write the same {name} on every route of a session"),
             );
         }
@@ -128,18 +99,12 @@ fn cadence(check: &mut Check<'_>, at: &str, block: &RouteSession) {
     let (ttl_at, fails) = (format!("{at}.lease_ttl"), block.max_renew_fails);
     match check.config.session_timing(session) {
         Ok(timing) => {
-            if block
-                .step_down_grace
-                .is_some_and(|grace| grace.as_nanos() >= timing.cadence.lease_ttl)
-            {
+            if block.step_down_grace.is_some_and(|grace| grace.as_nanos() >= timing.cadence.lease_ttl) {
                 check.warning(
                     "W_STEP_DOWN_GRACE",
                     &format!("{at}.step_down_grace"),
                     &reads,
-                    format!(
-                        "not below lease_ttl: {} is used instead",
-                        Span::from_nanos(timing.cadence.step_down_grace)
-                    ),
+                    format!("not below lease_ttl: {} is used instead", Span::from_nanos(timing.cadence.step_down_grace)),
                     "write less than lease_ttl",
                 );
             }
@@ -151,13 +116,9 @@ fn cadence(check: &mut Check<'_>, at: &str, block: &RouteSession) {
             "lease_ttl is below 5s",
             format!("write {} or more", Span::from_nanos(MIN_LEASE_TTL)),
         ),
-        Err(CadenceError::NotPositive { field }) => check.error(
-            "E_POSITIVE",
-            &format!("{at}.{field}"),
-            &reads,
-            "must be a positive duration",
-            "write a duration above zero",
-        ),
+        Err(CadenceError::NotPositive { field }) => {
+            check.error("E_POSITIVE", &format!("{at}.{field}"), &reads, "must be a positive duration", "write a duration above zero")
+        }
         Err(CadenceError::TooFrequent { field }) => check.error(
             "E_LEASE_CADENCE_MIN",
             &format!("{at}.{field}"),
@@ -166,9 +127,7 @@ fn cadence(check: &mut Check<'_>, at: &str, block: &RouteSession) {
             "raise it, raise lease_ttl, or lower max_renew_fails",
         ),
         Err(CadenceError::NoRoom | CadenceError::Overflow) => {
-            let ttl = block
-                .lease_ttl
-                .map_or("its default".to_owned(), |ttl| ttl.to_string());
+            let ttl = block.lease_ttl.map_or("its default".to_owned(), |ttl| ttl.to_string());
             check.error(
                 "E_LEASE_CADENCE",
                 &ttl_at,
@@ -182,19 +141,10 @@ fn cadence(check: &mut Check<'_>, at: &str, block: &RouteSession) {
 
 /// An objective is admitted only if both sums meet it.
 fn objective(check: &mut Check<'_>, at: &str, block: &RouteSession) {
-    let (slo_at, allowance_at, step_at) = (
-        format!("{at}.failover_slo"),
-        format!("{at}.startup_allowance"),
-        format!("{at}.broker_health_step_down"),
-    );
+    let (slo_at, allowance_at, step_at) =
+        (format!("{at}.failover_slo"), format!("{at}.startup_allowance"), format!("{at}.broker_health_step_down"));
     if block.startup_allowance.as_nanos() > MAX_STARTUP_ALLOWANCE {
-        check.error(
-            "E_STARTUP_ALLOWANCE",
-            &allowance_at,
-            &[],
-            "startup_allowance is above 10m",
-            "write 10m or less",
-        );
+        check.error("E_STARTUP_ALLOWANCE", &allowance_at, &[], "startup_allowance is above 10m", "write 10m or less");
         return;
     }
     let Some(slo) = block.failover_slo else {
@@ -205,14 +155,16 @@ fn objective(check: &mut Check<'_>, at: &str, block: &RouteSession) {
         return;
     }
     if block.broker_health_step_down.is_none() {
-        check.error("E_STEP_DOWN_UNDECIDED", &slo_at, &[&step_at], "a declared failover_slo requires a decision: broker_health_step_down \"\" must be a positive duration or \"off\"", "add `broker_health_step_down: off`, or a duration such as `90s`");
+        check.error(
+            "E_STEP_DOWN_UNDECIDED",
+            &slo_at,
+            &[&step_at],
+            "a declared failover_slo requires a decision: broker_health_step_down \"\" must be a positive duration or \"off\"",
+            "add `broker_health_step_down: off`, or a duration such as `90s`",
+        );
         return;
     }
-    let Some(timing) = check
-        .config
-        .session(&block.session_id)
-        .and_then(|session| check.config.session_timing(session).ok())
-    else {
+    let Some(timing) = check.config.session(&block.session_id).and_then(|session| check.config.session_timing(session).ok()) else {
         return;
     };
     let reads = [at, "sessions", "bridge.deployment_mode"];
@@ -231,10 +183,7 @@ fn objective(check: &mut Check<'_>, at: &str, block: &RouteSession) {
 }
 
 fn drain(check: &mut Check<'_>, at: &str, block: &RouteSession) {
-    let (interval_at, strategy_at) = (
-        format!("{at}.drain_interval"),
-        format!("{at}.drain_strategy"),
-    );
+    let (interval_at, strategy_at) = (format!("{at}.drain_interval"), format!("{at}.drain_strategy"));
     if block.drain_interval.is_some() && block.drain_strategy.is_some() {
         check.error(
             "E_DRAIN_BOTH",
@@ -287,39 +236,17 @@ fn drain_strategy(check: &mut Check<'_>, at: &str, strategy: &DrainStrategy) {
             );
         }
     }
-    for (name, span) in [
-        ("interval", strategy.interval),
-        ("min_interval", strategy.min_interval),
-    ] {
+    for (name, span) in [("interval", strategy.interval), ("min_interval", strategy.min_interval)] {
         if let Some(span) = span {
             check.positive(&format!("{at}.{name}"), span);
         }
     }
-    if strategy
-        .multiplier
-        .is_some_and(|multiplier| multiplier <= 1.0)
-    {
-        check.error(
-            "E_DRAIN_MULTIPLIER",
-            &format!("{at}.multiplier"),
-            &[],
-            "multiplier must be > 1.0",
-            "write 1.5 or 2.0",
-        );
+    if strategy.multiplier.is_some_and(|multiplier| multiplier <= 1.0) {
+        check.error("E_DRAIN_MULTIPLIER", &format!("{at}.multiplier"), &[], "multiplier must be > 1.0", "write 1.5 or 2.0");
     }
-    let (least, most) = (
-        strategy.min_interval.unwrap_or(Span::millis(100)),
-        strategy.max_interval.unwrap_or(Span::secs(30)),
-    );
+    let (least, most) = (strategy.min_interval.unwrap_or(Span::millis(100)), strategy.max_interval.unwrap_or(Span::secs(30)));
     if most < least {
-        let path = format!(
-            "{at}.{}",
-            if strategy.max_interval.is_some() {
-                "max_interval"
-            } else {
-                "min_interval"
-            }
-        );
+        let path = format!("{at}.{}", if strategy.max_interval.is_some() { "max_interval" } else { "min_interval" });
         check.error(
             "E_DRAIN_INTERVALS",
             &path,
@@ -332,11 +259,14 @@ fn drain_strategy(check: &mut Check<'_>, at: &str, strategy: &DrainStrategy) {
 
 /// A replica that waits must not connect with the owner's client_id: it would throw the owner out.
 fn connect_after_lease(check: &mut Check<'_>, at: &str, block: &RouteSession) {
-    let exclusive = check
-        .config
-        .session(&block.session_id)
-        .is_some_and(|session| session.session_mode == SessionMode::Exclusive);
+    let exclusive = check.config.session(&block.session_id).is_some_and(|session| session.session_mode == SessionMode::Exclusive);
     if exclusive && !block.connect_after_lease {
-        check.error("E_CONNECT_AFTER_LEASE", &format!("{at}.connect_after_lease"), &["sessions"], "an exclusive session connects after its lease is won: a waiting replica with the same client_id would disconnect the owner", "remove it, or write true");
+        check.error(
+            "E_CONNECT_AFTER_LEASE",
+            &format!("{at}.connect_after_lease"),
+            &["sessions"],
+            "an exclusive session connects after its lease is won: a waiting replica with the same client_id would disconnect the owner",
+            "remove it, or write true",
+        );
     }
 }

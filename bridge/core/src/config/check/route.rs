@@ -2,8 +2,7 @@
 
 use super::Check;
 use crate::config::model::{
-    AckAfter, DeliveryMode, DispatchMode, OnFailure, Operator, Policy, Receiver, Resolver,
-    ResolverKind, Route, SessionMode, Transport,
+    AckAfter, DeliveryMode, DispatchMode, OnFailure, Operator, Policy, Receiver, Resolver, ResolverKind, Route, SessionMode, Transport,
 };
 use crate::timing::SECOND;
 use core::time::Duration;
@@ -20,10 +19,7 @@ const MAX_REGEX_CHARS: usize = 4096;
 
 pub(super) fn check(check: &mut Check<'_>) {
     let config = check.config;
-    check.names(
-        "routes",
-        config.routes.iter().map(|route| route.id.as_str()),
-    );
+    check.names("routes", config.routes.iter().map(|route| route.id.as_str()));
     for (index, route) in config.routes.iter().enumerate() {
         let at = format!("routes[{index}]");
         check.reference(
@@ -48,23 +44,11 @@ pub(super) fn check(check: &mut Check<'_>) {
 fn bindings(check: &mut Check<'_>, at: &str, route: &Route) {
     let path = format!("{at}.bindings");
     if route.bindings.is_empty() {
-        check.error(
-            "E_BINDING_REQUIRED",
-            &path,
-            &[],
-            format!("{path}: at least one binding is required"),
-            "add `bindings: [NAME]`",
-        );
+        check.error("E_BINDING_REQUIRED", &path, &[], format!("{path}: at least one binding is required"), "add `bindings: [NAME]`");
     }
     for (index, id) in route.bindings.iter().enumerate() {
         let exists = check.config.binding(id).is_some();
-        check.reference(
-            &format!("{path}[{index}]"),
-            "binding",
-            id,
-            "bindings",
-            exists,
-        );
+        check.reference(&format!("{path}[{index}]"), "binding", id, "bindings", exists);
         if route.bindings[..index].contains(id) {
             check.error(
                 "E_DUPLICATE_ID",
@@ -75,13 +59,16 @@ fn bindings(check: &mut Check<'_>, at: &str, route: &Route) {
             );
         }
     }
-    let all = route
-        .resolver
-        .as_ref()
-        .is_some_and(|resolver| resolver.kind == ResolverKind::All);
+    let all = route.resolver.as_ref().is_some_and(|resolver| resolver.kind == ResolverKind::All);
     let mode_at = format!("{at}.delivery_mode");
     if route.dispatch_mode == DispatchMode::FanOut && !route.delivery_mode.needs_outbox() {
-        check.error("E_FAN_OUT", &format!("{at}.dispatch_mode"), &[&mode_at], "fan_out needs an outbox: with direct_hold one refused binding would send all others the message again", "write `delivery_mode: shared_outbox`");
+        check.error(
+            "E_FAN_OUT",
+            &format!("{at}.dispatch_mode"),
+            &[&mode_at],
+            "fan_out needs an outbox: with direct_hold one refused binding would send all others the message again",
+            "write `delivery_mode: shared_outbox`",
+        );
     }
     if all && route.dispatch_mode == DispatchMode::Single && route.bindings.len() > 1 {
         check.error(
@@ -114,11 +101,7 @@ fn resolve(check: &mut Check<'_>, at: &str, route: &Route, resolver: &Resolver) 
         known(check, &format!("{path}.header_map.{value}"), id);
     }
     for (index, rule) in resolver.rules.iter().enumerate() {
-        known(
-            check,
-            &format!("{path}.rules[{index}].binding"),
-            &rule.binding,
-        );
+        known(check, &format!("{path}.rules[{index}].binding"), &rule.binding);
     }
     let map = resolver.kind == ResolverKind::HeaderMap;
     let reads = format!("{path}.type");
@@ -140,10 +123,7 @@ fn resolve(check: &mut Check<'_>, at: &str, route: &Route, resolver: &Resolver) 
             "add a binding for each value of the header",
         );
     }
-    if resolver.kind == ResolverKind::Rules
-        && resolver.rules.is_empty()
-        && resolver.default_binding.is_none()
-    {
+    if resolver.kind == ResolverKind::Rules && resolver.rules.is_empty() && resolver.default_binding.is_none() {
         check.error(
             "E_RESOLVER_RULES",
             &path,
@@ -153,16 +133,8 @@ fn resolve(check: &mut Check<'_>, at: &str, route: &Route, resolver: &Resolver) 
         );
     }
     for (name, used, kind) in [
-        (
-            "header_key",
-            resolver.header_key.is_some(),
-            ResolverKind::HeaderMap,
-        ),
-        (
-            "header_map",
-            !resolver.header_map.is_empty(),
-            ResolverKind::HeaderMap,
-        ),
+        ("header_key", resolver.header_key.is_some(), ResolverKind::HeaderMap),
+        ("header_map", !resolver.header_map.is_empty(), ResolverKind::HeaderMap),
         ("rules", !resolver.rules.is_empty(), ResolverKind::Rules),
     ] {
         if used && resolver.kind != kind {
@@ -186,21 +158,12 @@ fn resolve(check: &mut Check<'_>, at: &str, route: &Route, resolver: &Resolver) 
             check.error(
                 "E_RESOLVER_OPERAND",
                 &at,
-                &[
-                    &format!("{at}.operator"),
-                    &format!("{at}.value"),
-                    &format!("{at}.values"),
-                ],
+                &[&format!("{at}.operator"), &format!("{at}.value"), &format!("{at}.values")],
                 "the operator and what it compares with do not fit",
                 "`exists` takes nothing, `in` takes `values`, every other takes `value`",
             );
         }
-        if rule.operator == Operator::Regex
-            && rule
-                .value
-                .as_ref()
-                .is_some_and(|value| value.0.chars().count() > MAX_REGEX_CHARS)
-        {
+        if rule.operator == Operator::Regex && rule.value.as_ref().is_some_and(|value| value.0.chars().count() > MAX_REGEX_CHARS) {
             check.error(
                 "E_RESOLVER_REGEX",
                 &format!("{at}.value"),
@@ -213,18 +176,8 @@ fn resolve(check: &mut Check<'_>, at: &str, route: &Route, resolver: &Resolver) 
 }
 
 fn policy(check: &mut Check<'_>, at: &str, policy: &Policy) {
-    check.range(
-        &format!("{at}.max_in_flight"),
-        u64::from(policy.max_in_flight),
-        1,
-        65_535,
-    );
-    check.range(
-        &format!("{at}.max_outbox_depth"),
-        policy.max_outbox_depth,
-        1,
-        u64::MAX,
-    );
+    check.range(&format!("{at}.max_in_flight"), u64::from(policy.max_in_flight), 1, 65_535);
+    check.range(&format!("{at}.max_outbox_depth"), policy.max_outbox_depth, 1, u64::MAX);
     check.positive(&format!("{at}.send_timeout"), policy.send_timeout);
     check.positive(&format!("{at}.depth_cache_ttl"), policy.depth_cache_ttl);
     check.positive(&format!("{at}.spill_after"), policy.spill_after);
@@ -249,42 +202,27 @@ fn policy(check: &mut Check<'_>, at: &str, policy: &Policy) {
         );
     }
     if !(0.0..=1.0).contains(&backoff.jitter) {
-        check.error(
-            "E_BACKOFF",
-            &format!("{at}.jitter"),
-            &[],
-            "jitter must be from 0 to 1",
-            "write 0.2",
-        );
+        check.error("E_BACKOFF", &format!("{at}.jitter"), &[], "jitter must be from 0 to 1", "write 0.2");
     }
 }
 
 fn delivery(check: &mut Check<'_>, at: &str, route: &Route) {
-    let (mode_at, ack_at) = (
-        format!("{at}.delivery_mode"),
-        format!("{at}.policy.ack_after"),
-    );
+    let (mode_at, ack_at) = (format!("{at}.delivery_mode"), format!("{at}.policy.ack_after"));
     let mode = route.delivery_mode;
     let reason = match (mode, route.policy.ack_after) {
-        (DeliveryMode::SharedOutbox, Some(AckAfter::TargetAccept)) => Some(
-            "ack_after: target_accept contradicts shared_outbox, which acknowledges once the outbox keeps the message",
-        ),
+        (DeliveryMode::SharedOutbox, Some(AckAfter::TargetAccept)) => {
+            Some("ack_after: target_accept contradicts shared_outbox, which acknowledges once the outbox keeps the message")
+        }
         (DeliveryMode::DirectHold, Some(AckAfter::OutboxPersist)) => {
             Some("ack_after: outbox_persist contradicts direct_hold, which uses no outbox")
         }
-        (DeliveryMode::SpillOutbox, Some(_)) => Some(
-            "ack_after has no meaning for spill_outbox, which acknowledges after whichever comes first",
-        ),
+        (DeliveryMode::SpillOutbox, Some(_)) => {
+            Some("ack_after has no meaning for spill_outbox, which acknowledges after whichever comes first")
+        }
         _ => None,
     };
     if let Some(reason) = reason {
-        check.error(
-            "E_ACK_AFTER",
-            &ack_at,
-            &[&mode_at],
-            reason,
-            "remove ack_after, or change delivery_mode",
-        );
+        check.error("E_ACK_AFTER", &ack_at, &[&mode_at], reason, "remove ack_after, or change delivery_mode");
     }
     if mode.needs_outbox() && check.config.stores.outbox.is_none() {
         check.error(
@@ -295,10 +233,7 @@ fn delivery(check: &mut Check<'_>, at: &str, route: &Route) {
             "add `stores: {outbox: {type: sqlite, options: {path: …}}}`, or dynamodb",
         );
     }
-    for (name, belongs) in [
-        ("spill_after", DeliveryMode::SpillOutbox),
-        ("send_retry_budget", DeliveryMode::DirectHold),
-    ] {
+    for (name, belongs) in [("spill_after", DeliveryMode::SpillOutbox), ("send_retry_budget", DeliveryMode::DirectHold)] {
         let path = format!("{at}.policy.{name}");
         if mode != belongs && check.is_set(&path) {
             check.error(
@@ -320,24 +255,26 @@ fn direct_hold(check: &mut Check<'_>, at: &str, route: &Route) {
     let config = check.config;
     let mode_at = format!("{at}.delivery_mode");
     for id in &route.bindings {
-        let target = config.binding(id).and_then(|binding| {
-            binding
-                .session_id
-                .as_ref()
-                .or(config.sender(&binding.sender_id)?.session_id.as_ref())
-        });
-        if let Some(session) = target
-            .and_then(|id| config.session(id))
-            .filter(|session| session.session_mode == SessionMode::Exclusive)
-        {
-            check.error("E_DIRECT_HOLD_LEASE", &mode_at, &["sessions", "bindings", "senders"], format!("direct_hold cannot send through exclusive session \"{}\": only its owner is connected", session.id), "write `delivery_mode: shared_outbox`");
+        let target =
+            config.binding(id).and_then(|binding| binding.session_id.as_ref().or(config.sender(&binding.sender_id)?.session_id.as_ref()));
+        if let Some(session) = target.and_then(|id| config.session(id)).filter(|session| session.session_mode == SessionMode::Exclusive) {
+            check.error(
+                "E_DIRECT_HOLD_LEASE",
+                &mode_at,
+                &["sessions", "bindings", "senders"],
+                format!("direct_hold cannot send through exclusive session \"{}\": only its owner is connected", session.id),
+                "write `delivery_mode: shared_outbox`",
+            );
         }
     }
-    if config
-        .source_session(route)
-        .is_some_and(|session| session.session_mode == SessionMode::Exclusive)
-    {
-        check.warning("W_UNFENCED", &mode_at, &["sessions"], "direct_hold carries no fence: a former owner's last sends may arrive after the successor's first", "write `delivery_mode: shared_outbox` where that matters");
+    if config.source_session(route).is_some_and(|session| session.session_mode == SessionMode::Exclusive) {
+        check.warning(
+            "W_UNFENCED",
+            &mode_at,
+            &["sessions"],
+            "direct_hold carries no fence: a former owner's last sends may arrive after the successor's first",
+            "write `delivery_mode: shared_outbox` where that matters",
+        );
     }
 }
 
@@ -346,26 +283,24 @@ fn failures(check: &mut Check<'_>, at: &str, route: &Route) {
         return;
     }
     let policy = &route.policy;
-    for (name, on) in [
-        ("on_expired", policy.on_expired),
-        ("on_permanent_failure", policy.on_permanent_failure),
-        ("on_filtered", policy.on_filtered),
-    ] {
+    for (name, on) in
+        [("on_expired", policy.on_expired), ("on_permanent_failure", policy.on_permanent_failure), ("on_filtered", policy.on_filtered)]
+    {
         if on == OnFailure::Dlq {
-            check.error("E_DLQ_REQUIRED", &format!("{at}.policy.{name}"), &["stores.dlq"], format!("{name}: dlq requires stores.dlq to be configured"), format!("add `stores: {{dlq: {{type: …}}}}`, or write `{name}: drop` and lose such messages"));
+            check.error(
+                "E_DLQ_REQUIRED",
+                &format!("{at}.policy.{name}"),
+                &["stores.dlq"],
+                format!("{name}: dlq requires stores.dlq to be configured"),
+                format!("add `stores: {{dlq: {{type: …}}}}`, or write `{name}: drop` and lose such messages"),
+            );
         }
     }
 }
 
 /// What the source must be able to do.
 fn source(check: &mut Check<'_>, at: &str, route: &Route) {
-    let Some((index, receiver)) = check
-        .config
-        .receivers
-        .iter()
-        .enumerate()
-        .find(|(_, receiver)| receiver.id == route.receiver_id)
-    else {
+    let Some((index, receiver)) = check.config.receivers.iter().enumerate().find(|(_, receiver)| receiver.id == route.receiver_id) else {
         return;
     };
     let receiver_at = format!("receivers[{index}]");
@@ -378,38 +313,52 @@ fn source(check: &mut Check<'_>, at: &str, route: &Route) {
     };
     let mode_at = format!("{at}.delivery_mode");
     if !route.policy.allow_retry_drop {
-        for (topic_index, _) in receiver
-            .topics
-            .iter()
-            .enumerate()
-            .filter(|(_, topic)| topic.qos == 0)
-        {
-            check.error("E_QOS_ZERO", &format!("{receiver_at}.topics[{topic_index}].qos"), &[&format!("{receiver_at}.topics[{topic_index}]")], "reliable MQTT route invalid: qos=0: the broker never sends such a message again", "write `qos: 1`, or accept the loss with `allow_retry_drop: true` in the route's policy");
+        for (topic_index, _) in receiver.topics.iter().enumerate().filter(|(_, topic)| topic.qos == 0) {
+            check.error(
+                "E_QOS_ZERO",
+                &format!("{receiver_at}.topics[{topic_index}].qos"),
+                &[&format!("{receiver_at}.topics[{topic_index}]")],
+                "reliable MQTT route invalid: qos=0: the broker never sends such a message again",
+                "write `qos: 1`, or accept the loss with `allow_retry_drop: true` in the route's policy",
+            );
         }
         if route.delivery_mode != DeliveryMode::SharedOutbox && !session.session_mode.is_durable() {
-            check.error("E_SOURCE_REDELIVERS", &mode_at, &["sessions"], format!("{} needs a source that redelivers, and the broker forgets ephemeral session \"{}\" with its connection", route.delivery_mode.as_str(), session.id), "write `session_mode: persistent`, or `delivery_mode: shared_outbox`");
+            check.error(
+                "E_SOURCE_REDELIVERS",
+                &mode_at,
+                &["sessions"],
+                format!(
+                    "{} needs a source that redelivers, and the broker forgets ephemeral session \"{}\" with its connection",
+                    route.delivery_mode.as_str(),
+                    session.id
+                ),
+                "write `session_mode: persistent`, or `delivery_mode: shared_outbox`",
+            );
         }
     }
     let held = route.policy.send_retry_budget.get() + route.policy.send_timeout.get();
     if route.delivery_mode == DeliveryMode::DirectHold && held > SETTLEMENT_RECOVERY {
-        check.error("E_SEND_RETRY_BUDGET", &format!("{at}.policy.send_retry_budget"), &[&format!("{at}.policy.send_timeout"), &mode_at], format!("send_retry_budget + send_timeout ({}s) exceeds the source's settlement-recovery wait of 240s", held.as_secs_f64()), "lower one of the two");
+        check.error(
+            "E_SEND_RETRY_BUDGET",
+            &format!("{at}.policy.send_retry_budget"),
+            &[&format!("{at}.policy.send_timeout"), &mode_at],
+            format!("send_retry_budget + send_timeout ({}s) exceeds the source's settlement-recovery wait of 240s", held.as_secs_f64()),
+            "lower one of the two",
+        );
     }
     for id in &route.bindings {
         let Some(binding) = check.config.binding(id) else {
             continue;
         };
-        let same = check
-            .config
-            .sender(&binding.sender_id)
-            .and_then(|sender| sender.session_id.as_ref())
-            == Some(&session.id);
-        if same
-            && receiver
-                .topics
-                .iter()
-                .any(|topic| topic.topic == binding.address)
-        {
-            check.warning("W_LOOP", &format!("{at}.bindings"), &[], format!("binding \"{id}\" publishes to a topic that the same session subscribes to: messages would go round in circles"), "publish to another topic");
+        let same = check.config.sender(&binding.sender_id).and_then(|sender| sender.session_id.as_ref()) == Some(&session.id);
+        if same && receiver.topics.iter().any(|topic| topic.topic == binding.address) {
+            check.warning(
+                "W_LOOP",
+                &format!("{at}.bindings"),
+                &[],
+                format!("binding \"{id}\" publishes to a topic that the same session subscribes to: messages would go round in circles"),
+                "publish to another topic",
+            );
         }
     }
 }
@@ -423,10 +372,7 @@ fn visibility(check: &mut Check<'_>, at: &str, route: &Route, receiver: &Receive
     let visible = Duration::from_secs(u64::from(receiver.options.visibility_timeout));
     let path = format!("{at}.policy.send_timeout");
     let processors = u32::try_from(route.processors.len()).unwrap_or(u32::MAX);
-    let worst = PROCESSOR_TIMEOUT * processors
-        + policy.send_retry_budget.get()
-        + policy.send_timeout.get()
-        + DLQ_WRITE;
+    let worst = PROCESSOR_TIMEOUT * processors + policy.send_retry_budget.get() + policy.send_timeout.get() + DLQ_WRITE;
     if route.delivery_mode == DeliveryMode::DirectHold && worst > visible {
         check.error("E_VISIBILITY", &path, &["receivers"], format!("worst-case pipeline time ({}s) exceeds source VisibilityTimeout ({}s); source may redeliver mid-pipeline causing duplicate processing", worst.as_secs_f64(), visible.as_secs()), "raise visibility_timeout, write `auto_extend: true`, or lower send_timeout and send_retry_budget");
     } else if policy.send_timeout.get() * 2 >= visible {
@@ -434,10 +380,7 @@ fn visibility(check: &mut Check<'_>, at: &str, route: &Route, receiver: &Receive
             "E_VISIBILITY",
             &path,
             &["receivers"],
-            format!(
-                "without auto_extend send_timeout must be below half of visibility_timeout ({}s)",
-                visible.as_secs()
-            ),
+            format!("without auto_extend send_timeout must be below half of visibility_timeout ({}s)", visible.as_secs()),
             "raise visibility_timeout, write `auto_extend: true`, or lower send_timeout",
         );
     }
@@ -446,40 +389,18 @@ fn visibility(check: &mut Check<'_>, at: &str, route: &Route, receiver: &Receive
 /// What stands there and is reached by nothing.
 fn unused(check: &mut Check<'_>) {
     let config = check.config;
-    let routed: BTreeSet<&str> = config
-        .routes
-        .iter()
-        .map(|route| route.receiver_id.as_str())
-        .collect();
-    let bound: BTreeSet<&str> = config
-        .routes
-        .iter()
-        .flat_map(|route| &route.bindings)
-        .map(|id| id.as_str())
-        .collect();
-    for (index, receiver) in config
-        .receivers
-        .iter()
-        .enumerate()
-        .filter(|(_, receiver)| !routed.contains(receiver.id.as_str()))
-    {
+    let routed: BTreeSet<&str> = config.routes.iter().map(|route| route.receiver_id.as_str()).collect();
+    let bound: BTreeSet<&str> = config.routes.iter().flat_map(|route| &route.bindings).map(|id| id.as_str()).collect();
+    for (index, receiver) in config.receivers.iter().enumerate().filter(|(_, receiver)| !routed.contains(receiver.id.as_str())) {
         check.warning(
             "W_UNUSED",
             &format!("receivers[{index}]"),
             &["routes"],
-            format!(
-                "no route takes messages from receiver \"{}\": it is not started",
-                receiver.id
-            ),
+            format!("no route takes messages from receiver \"{}\": it is not started", receiver.id),
             "add a route, or remove it",
         );
     }
-    for (index, binding) in config
-        .bindings
-        .iter()
-        .enumerate()
-        .filter(|(_, binding)| !bound.contains(binding.id.as_str()))
-    {
+    for (index, binding) in config.bindings.iter().enumerate().filter(|(_, binding)| !bound.contains(binding.id.as_str())) {
         check.warning(
             "W_UNUSED",
             &format!("bindings[{index}]"),
@@ -489,12 +410,6 @@ fn unused(check: &mut Check<'_>) {
         );
     }
     if config.routes.is_empty() {
-        check.warning(
-            "W_NO_ROUTES",
-            "routes",
-            &[],
-            "no route: nothing will be moved",
-            "add a route from a receiver to a binding",
-        );
+        check.warning("W_NO_ROUTES", "routes", &[], "no route: nothing will be moved", "add a route from a receiver to a binding");
     }
 }

@@ -2,16 +2,11 @@
 
 use super::Check;
 use crate::config::BrokerUrl;
-use crate::config::model::{
-    ClientIdSuffix, MessageIdSource, MqttSession, ProtocolVersion, Session, SessionMode, Transport,
-};
+use crate::config::model::{ClientIdSuffix, MessageIdSource, MqttSession, ProtocolVersion, Session, SessionMode, Transport};
 
 pub(super) fn check(check: &mut Check<'_>) {
     let config = check.config;
-    check.names(
-        "sessions",
-        config.sessions.iter().map(|session| session.id.as_str()),
-    );
+    check.names("sessions", config.sessions.iter().map(|session| session.id.as_str()));
     for (index, session) in config.sessions.iter().enumerate() {
         let at = format!("sessions[{index}]");
         if session.transport != Transport::Mqtt {
@@ -41,7 +36,9 @@ fn broker(check: &mut Check<'_>, at: &str, session: &Session) {
     let (one, many) = (format!("{at}.broker_url"), format!("{at}.broker_urls"));
     match (options.broker_url.is_some(), options.broker_urls.len()) {
         (false, 0) => check.error("E_BROKER_REQUIRED", &one, &[&many], format!("{one} is required"), "add `broker_url: tls://HOST:8883`"),
-        (true, 1..) => check.error("E_BROKER_BOTH", &many, &[&one], "broker_url and broker_urls are mutually exclusive", "keep one of the two"),
+        (true, 1..) => {
+            check.error("E_BROKER_BOTH", &many, &[&one], "broker_url and broker_urls are mutually exclusive", "keep one of the two")
+        }
         (false, 2..) if session.session_mode.is_durable() => check.error(
             "E_BROKER_SINGLE",
             &many,
@@ -51,16 +48,8 @@ fn broker(check: &mut Check<'_>, at: &str, session: &Session) {
         ),
         _ => {}
     }
-    if options
-        .urls()
-        .iter()
-        .any(|url| !url.is_tls() && !is_local(url))
-    {
-        let path = if options.broker_url.is_some() {
-            &one
-        } else {
-            &many
-        };
+    if options.urls().iter().any(|url| !url.is_tls() && !is_local(url)) {
+        let path = if options.broker_url.is_some() { &one } else { &many };
         check.warning(
             "W_PLAINTEXT",
             path,
@@ -77,11 +66,7 @@ fn is_local(url: &BrokerUrl) -> bool {
 
 fn identity(check: &mut Check<'_>, session_at: &str, at: &str, session: &Session) {
     let options = &session.options.session;
-    let (mode_at, client, suffix) = (
-        format!("{session_at}.session_mode"),
-        format!("{at}.client_id"),
-        format!("{at}.client_id_suffix"),
-    );
+    let (mode_at, client, suffix) = (format!("{session_at}.session_mode"), format!("{at}.client_id"), format!("{at}.client_id_suffix"));
     if options.client_id.is_empty() {
         check.error(
             "E_REQUIRED",
@@ -91,13 +76,7 @@ fn identity(check: &mut Check<'_>, session_at: &str, at: &str, session: &Session
             "give the connection a name that no other client of the broker has",
         );
     } else if options.client_id.len() > 65_535 || options.client_id.contains('\0') {
-        check.error(
-            "E_CLIENT_ID",
-            &client,
-            &[],
-            "not usable as a client identifier",
-            "use at most 65535 bytes, without U+0000",
-        );
+        check.error("E_CLIENT_ID", &client, &[], "not usable as a client identifier", "use at most 65535 bytes, without U+0000");
     }
     let nowhere_else = "remove it";
     match (session.session_mode, options.client_id_suffix) {
@@ -129,10 +108,7 @@ fn identity(check: &mut Check<'_>, session_at: &str, at: &str, session: &Session
             "E_CLEAN_START",
             &format!("{at}.clean_start"),
             &[&mode_at],
-            format!(
-                "clean_start would throw away what the broker keeps for this {} session",
-                session.session_mode.as_str()
-            ),
+            format!("clean_start would throw away what the broker keeps for this {} session", session.session_mode.as_str()),
             "write `clean_start: false`, or `session_mode: ephemeral`",
         );
     }
@@ -166,12 +142,7 @@ fn timeouts(check: &mut Check<'_>, at: &str, options: &MqttSession) {
         );
     }
     // 256 MiB, less a byte, is the largest MQTT packet.
-    check.range(
-        &format!("{at}.max_payload_bytes"),
-        u64::from(options.max_payload_bytes),
-        1,
-        268_000_000,
-    );
+    check.range(&format!("{at}.max_payload_bytes"), u64::from(options.max_payload_bytes), 1, 268_000_000);
     if let Some(will) = &options.will {
         check.range(&format!("{at}.will.qos"), u64::from(will.qos), 0, 2);
         if will.topic.is_empty() || will.topic.contains(['+', '#', '\0']) {
@@ -206,11 +177,7 @@ fn credentials(check: &mut Check<'_>, at: &str, options: &MqttSession) {
         && options.urls().iter().any(|url| !url.is_tls())
     {
         let fields = [format!("{at}.username"), format!("{at}.password"), uri_at];
-        let path = fields
-            .iter()
-            .find(|path| check.is_set(path))
-            .cloned()
-            .unwrap_or_else(|| at.to_owned());
+        let path = fields.iter().find(|path| check.is_set(path)).cloned().unwrap_or_else(|| at.to_owned());
         check.error(
             "E_PLAINTEXT_CREDENTIALS",
             &path,
@@ -223,9 +190,7 @@ fn credentials(check: &mut Check<'_>, at: &str, options: &MqttSession) {
 
 /// Where credentials are read from: a local file, or a parameter of AWS.
 pub(super) fn credentials_uri(check: &mut Check<'_>, path: &str, uri: &str) {
-    let rest = uri
-        .strip_prefix("file:///")
-        .or_else(|| uri.strip_prefix("pms://"));
+    let rest = uri.strip_prefix("file:///").or_else(|| uri.strip_prefix("pms://"));
     if rest.is_none_or(str::is_empty) {
         check.error(
             "E_CREDENTIALS_URI",
@@ -260,14 +225,7 @@ fn tls(check: &mut Check<'_>, at: &str, options: &MqttSession) {
         ),
         _ => {}
     }
-    for name in [
-        "ca_cert_file",
-        "ca_cert_pem",
-        "cert_file",
-        "key_file",
-        "cert_pem",
-        "key_pem",
-    ] {
+    for name in ["ca_cert_file", "ca_cert_pem", "cert_file", "key_file", "cert_pem", "key_pem"] {
         let path = format!("{at}.tls.{name}");
         if !encrypted && !urls.is_empty() && check.is_set(&path) {
             check.error(
@@ -280,18 +238,8 @@ fn tls(check: &mut Check<'_>, at: &str, options: &MqttSession) {
         }
     }
     let pairs = [
-        (
-            "ca_cert_file",
-            tls.ca_cert_file.is_some(),
-            "ca_cert_pem",
-            tls.ca_cert_pem.is_some(),
-        ),
-        (
-            "cert_file",
-            tls.cert_file.is_some(),
-            "cert_pem",
-            tls.cert_pem.is_some(),
-        ),
+        ("ca_cert_file", tls.ca_cert_file.is_some(), "ca_cert_pem", tls.ca_cert_pem.is_some()),
+        ("cert_file", tls.cert_file.is_some(), "cert_pem", tls.cert_pem.is_some()),
     ];
     for (file, has_file, pem, has_pem) in pairs {
         if has_file && has_pem {
@@ -305,18 +253,8 @@ fn tls(check: &mut Check<'_>, at: &str, options: &MqttSession) {
         }
     }
     let pairs = [
-        (
-            "cert_file",
-            tls.cert_file.is_some(),
-            "key_file",
-            tls.key_file.is_some(),
-        ),
-        (
-            "cert_pem",
-            tls.cert_pem.is_some(),
-            "key_pem",
-            tls.key_pem.is_some(),
-        ),
+        ("cert_file", tls.cert_file.is_some(), "key_file", tls.key_file.is_some()),
+        ("cert_pem", tls.cert_pem.is_some(), "key_pem", tls.key_pem.is_some()),
     ];
     for (cert, has_cert, key, has_key) in pairs {
         if has_cert != has_key {
@@ -349,14 +287,8 @@ fn protocol(check: &mut Check<'_>, session_at: &str, at: &str, session: &Session
     }
     let lacks = [
         ("no_local", options.no_local),
-        (
-            "session_expiry_interval",
-            options.session_expiry_interval > 0,
-        ),
-        (
-            "password",
-            options.password.is_some() && options.username.is_none(),
-        ),
+        ("session_expiry_interval", options.session_expiry_interval > 0),
+        ("password", options.password.is_some() && options.username.is_none()),
     ];
     for (name, used) in lacks {
         if used {
@@ -385,48 +317,29 @@ fn stores(check: &mut Check<'_>, at: &str, session: &Session) {
             "E_LEASE_REQUIRED",
             &mode_at,
             &["stores.lease"],
-            format!(
-                "exclusive session \"{}\" requires stores.lease to be configured",
-                session.id
-            ),
+            format!("exclusive session \"{}\" requires stores.lease to be configured", session.id),
             "add `stores: {lease: {type: dynamodb}}`",
         );
     }
-    let subscribes = config.receivers.iter().any(|receiver| {
-        receiver.session_id.as_ref() == Some(&session.id) && !receiver.topics.is_empty()
-    });
-    if !session.session_mode.is_durable()
-        || !subscribes
-        || config.stores.managed_subscriptions.is_some()
-    {
+    let subscribes =
+        config.receivers.iter().any(|receiver| receiver.session_id.as_ref() == Some(&session.id) && !receiver.topics.is_empty());
+    if !session.session_mode.is_durable() || !subscribes || config.stores.managed_subscriptions.is_some() {
         return;
     }
-    let reads = [
-        "stores.managed_subscriptions",
-        "bridge.deployment_mode",
-        "bridge.cluster.endpoints",
-    ];
+    let reads = ["stores.managed_subscriptions", "bridge.deployment_mode", "bridge.cluster.endpoints"];
     let what = format!(
         "{} session \"{}\" with desired subscriptions requires stores.managed_subscriptions to be configured",
         session.session_mode.as_str(),
         session.id
     );
     if exclusive || config.bridge.is_clustered() {
-        check.error(
-            "E_SUBSCRIPTIONS_REQUIRED",
-            &mode_at,
-            &reads,
-            what,
-            "add `stores: {managed_subscriptions: {type: dynamodb}}`",
-        );
+        check.error("E_SUBSCRIPTIONS_REQUIRED", &mode_at, &reads, what, "add `stores: {managed_subscriptions: {type: dynamodb}}`");
     } else {
         check.warning(
             "W_SUBSCRIPTIONS",
             &mode_at,
             &reads,
-            format!(
-                "{what}; without it a filter that is removed here stays installed on the broker"
-            ),
+            format!("{what}; without it a filter that is removed here stays installed on the broker"),
             "after removing a filter, unsubscribe it on the broker by hand",
         );
     }
@@ -440,14 +353,18 @@ fn shared_clients(check: &mut Check<'_>) {
             let (a, b) = (&session.options.session, &other.options.session);
             !a.client_id.is_empty()
                 && a.client_id == b.client_id
-                && a.urls().iter().any(|url| {
-                    b.urls().iter().any(|other| {
-                        (url.host.as_str(), url.port) == (other.host.as_str(), other.port)
-                    })
-                })
+                && a.urls()
+                    .iter()
+                    .any(|url| b.urls().iter().any(|other| (url.host.as_str(), url.port) == (other.host.as_str(), other.port)))
         });
         if let Some(other) = same {
-            check.error("E_CLIENT_ID_SHARED", &format!("sessions[{index}].options.session.client_id"), &[], format!("session \"{}\" has the same client_id at the same broker: the two would disconnect each other", other.id), "give each session its own client_id");
+            check.error(
+                "E_CLIENT_ID_SHARED",
+                &format!("sessions[{index}].options.session.client_id"),
+                &[],
+                format!("session \"{}\" has the same client_id at the same broker: the two would disconnect each other", other.id),
+                "give each session its own client_id",
+            );
         }
     }
 }

@@ -47,38 +47,15 @@ const DYNAMODB_ONLY: [&str; 3] = ["table_name", "compaction_grace", "max_scan_pa
 pub(super) fn check(check: &mut Check<'_>) {
     let stores = &check.config.stores;
     if let Some(lease) = &stores.lease {
-        role(
-            check,
-            &LEASE,
-            lease.kind,
-            lease.options.acknowledge_single_replica,
-            None,
-        );
+        role(check, &LEASE, lease.kind, lease.options.acknowledge_single_replica, None);
     }
     if let Some(outbox) = &stores.outbox {
-        role(
-            check,
-            &OUTBOX,
-            outbox.kind,
-            outbox.options.acknowledge_volatile,
-            outbox.options.path.as_deref(),
-        );
+        role(check, &OUTBOX, outbox.kind, outbox.options.acknowledge_volatile, outbox.options.path.as_deref());
         outbox_options(check);
     }
     if let Some(dlq) = &stores.dlq {
-        role(
-            check,
-            &DLQ,
-            dlq.kind,
-            dlq.options.acknowledge_volatile,
-            dlq.options.path.as_deref(),
-        );
-        check.range(
-            "stores.dlq.options.max_scan_pages",
-            u64::from(dlq.options.max_scan_pages),
-            1,
-            100_000,
-        );
+        role(check, &DLQ, dlq.kind, dlq.options.acknowledge_volatile, dlq.options.path.as_deref());
+        check.range("stores.dlq.options.max_scan_pages", u64::from(dlq.options.max_scan_pages), 1, 100_000);
         if let Some(retention) = dlq.options.retention {
             check.positive("stores.dlq.options.retention", retention);
         }
@@ -99,30 +76,15 @@ pub(super) fn check(check: &mut Check<'_>) {
 }
 
 fn is_clean_absolute(path: &str) -> bool {
-    path.starts_with('/')
-        && !path
-            .split('/')
-            .skip(1)
-            .any(|part| matches!(part, "" | "." | ".."))
+    path.starts_with('/') && !path.split('/').skip(1).any(|part| matches!(part, "" | "." | ".."))
 }
 
-fn role(
-    check: &mut Check<'_>,
-    role: &Role,
-    kind: StoreKind,
-    acknowledged: bool,
-    path: Option<&str>,
-) {
+fn role(check: &mut Check<'_>, role: &Role, kind: StoreKind, acknowledged: bool, path: Option<&str>) {
     let at = format!("stores.{}", role.name);
     let kind_at = format!("{at}.type");
     let option = |name: &str| format!("{at}.options.{name}");
     if !role.kinds.contains(&kind) {
-        let kinds = role
-            .kinds
-            .iter()
-            .map(|kind| kind.as_str())
-            .collect::<Vec<_>>()
-            .join(", ");
+        let kinds = role.kinds.iter().map(|kind| kind.as_str()).collect::<Vec<_>>().join(", ");
         check.error(
             "E_STORE_ROLE",
             &kind_at,
@@ -143,10 +105,7 @@ fn role(
             "E_STORE_ACKNOWLEDGE",
             &kind_at,
             &[&option(role.acknowledge)],
-            format!(
-                "memory forgets everything with the process, which `{}: true` must acknowledge",
-                role.acknowledge
-            ),
+            format!("memory forgets everything with the process, which `{}: true` must acknowledge", role.acknowledge),
             "write `type: sqlite` or `dynamodb`, or acknowledge it under `options`",
         );
     }
@@ -159,19 +118,9 @@ fn role(
             "add `options: {path: /var/lib/causeway/causeway.db}`",
         );
     }
-    let foreign = SQLITE_ONLY
-        .iter()
-        .filter(|_| kind != StoreKind::Sqlite)
-        .filter(|name| **name != "retention" || role.name == "outbox");
-    let foreign: Vec<&str> = foreign
-        .chain(DYNAMODB_ONLY.iter().filter(|_| kind != StoreKind::Dynamodb))
-        .copied()
-        .collect();
-    for name in foreign.into_iter().chain(
-        [role.acknowledge]
-            .into_iter()
-            .filter(|_| kind != StoreKind::Memory),
-    ) {
+    let foreign = SQLITE_ONLY.iter().filter(|_| kind != StoreKind::Sqlite).filter(|name| **name != "retention" || role.name == "outbox");
+    let foreign: Vec<&str> = foreign.chain(DYNAMODB_ONLY.iter().filter(|_| kind != StoreKind::Dynamodb)).copied().collect();
+    for name in foreign.into_iter().chain([role.acknowledge].into_iter().filter(|_| kind != StoreKind::Memory)) {
         if !name.is_empty() && check.is_set(&option(name)) {
             check.error(
                 "E_STORE_OPTION",
@@ -182,9 +131,7 @@ fn role(
             );
         }
     }
-    if check.is_set(&option("table_name"))
-        && !table_name(check, role.name).is_some_and(is_table_name)
-    {
+    if check.is_set(&option("table_name")) && !table_name(check, role.name).is_some_and(is_table_name) {
         check.error(
             "E_TABLE_NAME",
             &option("table_name"),
@@ -201,20 +148,12 @@ fn table_name<'a>(check: &Check<'a>, role: &str) -> Option<&'a str> {
         "lease" => stores.lease.as_ref()?.options.table_name.as_deref(),
         "outbox" => stores.outbox.as_ref()?.options.table_name.as_deref(),
         "dlq" => stores.dlq.as_ref()?.options.table_name.as_deref(),
-        _ => stores
-            .managed_subscriptions
-            .as_ref()?
-            .options
-            .table_name
-            .as_deref(),
+        _ => stores.managed_subscriptions.as_ref()?.options.table_name.as_deref(),
     }
 }
 
 fn is_table_name(name: &str) -> bool {
-    (3..=255).contains(&name.len())
-        && name
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.'))
+    (3..=255).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.'))
 }
 
 fn outbox_options(check: &mut Check<'_>) {
@@ -222,30 +161,12 @@ fn outbox_options(check: &mut Check<'_>) {
         return;
     };
     let options = &outbox.options;
-    check.range(
-        "stores.outbox.options.segment_max_messages",
-        u64::from(options.segment_max_messages),
-        1,
-        1000,
-    );
+    check.range("stores.outbox.options.segment_max_messages", u64::from(options.segment_max_messages), 1, 1000);
     // A DynamoDB item holds 400 KB, keys and attributes included.
-    check.range(
-        "stores.outbox.options.segment_max_bytes",
-        u64::from(options.segment_max_bytes),
-        4096,
-        384 * 1024,
-    );
-    check.range(
-        "stores.outbox.options.max_settled_ahead",
-        u64::from(options.max_settled_ahead),
-        1,
-        1_000_000,
-    );
+    check.range("stores.outbox.options.segment_max_bytes", u64::from(options.segment_max_bytes), 4096, 384 * 1024);
+    check.range("stores.outbox.options.max_settled_ahead", u64::from(options.max_settled_ahead), 1, 1_000_000);
     check.positive("stores.outbox.options.mailbox_poll", options.mailbox_poll);
-    for (name, linger) in [
-        ("segment_linger", options.segment_linger),
-        ("send_linger", options.send_linger),
-    ] {
+    for (name, linger) in [("segment_linger", options.segment_linger), ("send_linger", options.send_linger)] {
         if linger > Span::secs(1) {
             check.error(
                 "E_LINGER",
@@ -292,10 +213,7 @@ fn stale_claim(check: &mut Check<'_>, stale: Option<Span>) {
             "W_STALE_CLAIM_GRACE",
             path,
             &["routes"],
-            format!(
-                "stale_claim_duration {stale} is not above step_down_grace ({}s)",
-                grace / SECOND
-            ),
+            format!("stale_claim_duration {stale} is not above step_down_grace ({}s)", grace / SECOND),
             "raise it above step_down_grace",
         );
     }

@@ -77,17 +77,14 @@ impl Bridge {
     /// The configured name of this replica, if it is not empty.
     #[must_use]
     pub fn instance_name(&self) -> Option<&str> {
-        self.instance_id
-            .as_deref()
-            .filter(|name| !name.trim().is_empty())
+        self.instance_id.as_deref().filter(|name| !name.trim().is_empty())
     }
 
     /// How long a stop may spend on settling what is in flight.
     #[must_use]
     pub fn drain_limit(&self) -> Duration {
         let shutdown = self.shutdown_timeout.get();
-        self.drain_timeout
-            .map_or_else(|| Duration::from_secs(30).min(shutdown / 6 * 5), Span::get)
+        self.drain_timeout.map_or_else(|| Duration::from_secs(30).min(shutdown / 6 * 5), Span::get)
     }
 }
 
@@ -105,11 +102,7 @@ pub struct Cluster {
 
 impl Default for Cluster {
     fn default() -> Self {
-        Self {
-            endpoints: BTreeMap::new(),
-            takeover_evidence: vec![Evidence::Ttl],
-            evidence_poll: Span::secs(2),
-        }
+        Self { endpoints: BTreeMap::new(), takeover_evidence: vec![Evidence::Ttl], evidence_poll: Span::secs(2) }
     }
 }
 

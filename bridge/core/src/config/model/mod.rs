@@ -8,22 +8,17 @@ mod route;
 mod store;
 mod transport;
 
-pub use bridge::{
-    Bridge, Cluster, DeploymentMode, Evidence, Http, LogFormat, LogLevel, MetricsExporter,
-};
+pub use bridge::{Bridge, Cluster, DeploymentMode, Evidence, Http, LogFormat, LogLevel, MetricsExporter};
 pub use policy::{AckAfter, Backoff, OnFailure, Policy};
 pub use route::{
-    DeliveryMode, DispatchMode, DrainStrategy, DrainStrategyKind, Literal, Operator, Resolver,
-    ResolverKind, Route, RouteSession, Rule,
+    DeliveryMode, DispatchMode, DrainStrategy, DrainStrategyKind, Literal, Operator, Resolver, ResolverKind, Route, RouteSession, Rule,
 };
 pub use store::{
-    DlqOptions, DlqStore, LeaseOptions, LeaseStore, OutboxOptions, OutboxStore, StoreKind, Stores,
-    SubscriptionOptions, SubscriptionStore,
+    DlqOptions, DlqStore, LeaseOptions, LeaseStore, OutboxOptions, OutboxStore, StoreKind, Stores, SubscriptionOptions, SubscriptionStore,
 };
 pub use transport::{
-    Binding, ClientIdSuffix, MessageIdSource, MqttSession, ProtocolVersion, Receiver,
-    ReceiverOptions, Sender, SenderOptions, Session, SessionMode, SessionOptions,
-    SubscriptionTuning, Tls, Topic, TopicOptions, Transport, Will,
+    Binding, ClientIdSuffix, MessageIdSource, MqttSession, ProtocolVersion, Receiver, ReceiverOptions, Sender, SenderOptions, Session,
+    SessionMode, SessionOptions, SubscriptionTuning, Tls, Topic, TopicOptions, Transport, Will,
 };
 
 use schemars::JsonSchema;

@@ -98,11 +98,6 @@ pub struct Backoff {
 
 impl Default for Backoff {
     fn default() -> Self {
-        Self {
-            initial_interval: Span::secs(1),
-            max_interval: Span::secs(30),
-            multiplier: 2.0,
-            jitter: 0.2,
-        }
+        Self { initial_interval: Span::secs(1), max_interval: Span::secs(30), multiplier: 2.0, jitter: 0.2 }
     }
 }

@@ -162,13 +162,7 @@ pub struct DlqOptions {
 
 impl Default for DlqOptions {
     fn default() -> Self {
-        Self {
-            table_name: None,
-            path: None,
-            acknowledge_volatile: false,
-            retention: None,
-            max_scan_pages: 100,
-        }
+        Self { table_name: None, path: None, acknowledge_volatile: false, retention: None, max_scan_pages: 100 }
     }
 }
 

@@ -296,9 +296,7 @@ pub struct SubscriptionTuning {
 
 impl Default for SubscriptionTuning {
     fn default() -> Self {
-        Self {
-            qos_recheck_interval: Span::secs(3600),
-        }
+        Self { qos_recheck_interval: Span::secs(3600) }
     }
 }
 

@@ -1,0 +1,105 @@
+//! `causeway check`: every fault of a configuration at once, without opening a connection.
+
+use super::error::CliError;
+use super::{budget, files, output};
+use serde_json::json;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// What `check` takes.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// The configuration's files, in the order in which they apply.
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Exit code 0 for a valid configuration, 2 for an invalid one.
+///
+/// # Errors
+/// Where the answer cannot be printed.
+pub fn run(args: &Args) -> Result<ExitCode, CliError> {
+    let (text, code) = answer(args);
+    output::line(text.trim_end())?;
+    Ok(ExitCode::from(code))
+}
+
+fn answer(args: &Args) -> (String, u8) {
+    let (examined, read) = match files::examine(&args.files) {
+        Ok(found) => found,
+        Err(faults) if args.json => {
+            return (format!("{:#}\n", json!({ "valid": false, "faults": files::as_json(&faults), "budgets": [] })), files::UNUSABLE);
+        }
+        Err(faults) => return (files::report(&faults, &[]), files::UNUSABLE),
+    };
+    let errors = examined.faults.iter().filter(|fault| fault.is_error()).count();
+    let warnings = examined.faults.len() - errors;
+    let valid = errors == 0;
+    let budgets = examined.config.as_ref().map(|config| config.budgets()).unwrap_or_default();
+    let code = if valid { 0 } else { files::UNUSABLE };
+    if args.json {
+        let shown = if valid { budgets.iter().map(budget::as_json).collect() } else { Vec::new() };
+        return (format!("{:#}\n", json!({ "valid": valid, "faults": files::as_json(&examined.faults), "budgets": shown })), code);
+    }
+    let mut text = files::report(&examined.faults, &read);
+    let warned = if warnings == 0 { String::new() } else { format!(", {}", counted(warnings, "warning")) };
+    if !valid {
+        text.push_str(&format!("invalid: {}{warned}\n", counted(errors, "error")));
+        return (text, code);
+    }
+    text.push_str(&format!("valid{warned}\n\nfailover budgets:\n"));
+    if budgets.is_empty() {
+        text.push_str("  no exclusive session\n");
+    }
+    for one in &budgets {
+        text.push_str(&format!("  {}\n", budget::summary(one)));
+    }
+    (text, code)
+}
+
+fn counted(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+    use super::*;
+
+    fn vectors(name: &str) -> PathBuf {
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests").join(name)
+    }
+
+    fn check(file: &str, json: bool) -> (String, u8) {
+        answer(&Args { files: vec![vectors(file)], json })
+    }
+
+    #[test]
+    fn the_scenario_is_valid_and_its_budget_is_told() {
+        let (text, code) = check("vectors/scenario.yaml", false);
+        assert_eq!(code, 0, "{text}");
+        assert!(text.contains("mqtt-conn: owner_death 967.5s, broker_path off, objective 980s: admitted"), "{text}");
+        let (text, code) = check("vectors/scenario.yaml", true);
+        let answer: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((code, &answer["valid"], &answer["budgets"][0]["owner_death"]), (0, &json!(true), &json!(967.5)));
+    }
+
+    #[test]
+    fn a_missing_file_is_unusable() {
+        assert_eq!(check("vectors/none.yaml", false).1, 2);
+        let (text, code) = check("vectors/none.yaml", true);
+        assert_eq!(code, 2);
+        assert!(text.contains("E_FILE_MISSING"), "{text}");
+    }
+
+    #[test]
+    fn every_fault_of_a_file_is_told_with_its_line() {
+        let (text, code) = check("fixtures/invalid/many_faults.yaml", false);
+        assert_eq!(code, 2);
+        assert!(text.matches("error[").count() > 5, "{text}");
+        assert!(text.contains(" | "), "{text}");
+    }
+}
