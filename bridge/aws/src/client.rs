@@ -27,11 +27,7 @@ pub struct AwsOptions {
 impl Default for AwsOptions {
     /// 5 s a call: a store that takes longer counts as gone, and the core looks whether the write stands. 2 s to connect.
     fn default() -> Self {
-        Self {
-            region: None,
-            operation_timeout: Duration::from_secs(5),
-            connect_timeout: Duration::from_secs(2),
-        }
+        Self { region: None, operation_timeout: Duration::from_secs(5), connect_timeout: Duration::from_secs(2) }
     }
 }
 
@@ -52,20 +48,13 @@ impl AwsClients {
         if let Some(region) = &options.region {
             loader = loader.region(Region::new(region.clone()));
         }
-        Self {
-            config: loader.load().await,
-        }
+        Self { config: loader.load().await }
     }
 
     /// Clients of a configuration that is at hand, as tests have it. Its retries are switched off.
     #[must_use]
     pub fn from_config(config: SdkConfig) -> Self {
-        Self {
-            config: config
-                .into_builder()
-                .retry_config(RetryConfig::disabled())
-                .build(),
-        }
+        Self { config: config.into_builder().retry_config(RetryConfig::disabled()).build() }
     }
 
     /// The region that was found.
@@ -83,18 +72,14 @@ impl AwsClients {
         Ok(aws_sdk_dynamodb::Client::new(&self.config))
     }
 
-    /// An SQS client for `region`, or for the region that was found.
+    /// An SQS client for `region`, or for the region that was found. Its calls have no time limit of their own: a sender says for each batch
+    /// how long it may take.
     ///
     /// # Errors
     /// `INVALID_CONFIG` where no region is set anywhere.
     pub fn sqs(&self, region: Option<&str>) -> Result<aws_sdk_sqs::Client, Fault> {
-        let region = region
-            .map(|name| Region::new(name.to_owned()))
-            .or_else(|| self.config.region().cloned())
-            .ok_or_else(no_region)?;
-        let config = aws_sdk_sqs::config::Builder::from(&self.config)
-            .region(region)
-            .build();
+        let region = region.map(|name| Region::new(name.to_owned())).or_else(|| self.config.region().cloned()).ok_or_else(no_region)?;
+        let config = aws_sdk_sqs::config::Builder::from(&self.config).region(region).build();
         Ok(aws_sdk_sqs::Client::from_conf(config))
     }
 
@@ -103,12 +88,8 @@ impl AwsClients {
     /// # Errors
     /// `NOT_AUTHORIZED` where there are none, `TEMPORARY_AUTH_FAILURE` where they could not be fetched.
     pub async fn credentials(&self) -> Result<(), Fault> {
-        let provider = self.config.credentials_provider().ok_or_else(|| {
-            Fault::new(
-                FaultCode::NotAuthorized,
-                "no AWS credentials are configured",
-            )
-        })?;
+        let provider =
+            self.config.credentials_provider().ok_or_else(|| Fault::new(FaultCode::NotAuthorized, "no AWS credentials are configured"))?;
         match provider.provide_credentials().await {
             Ok(_) => Ok(()),
             Err(error) => Err(crate::fault::credentials_fault("AWS credentials", &error)),
@@ -117,29 +98,19 @@ impl AwsClients {
 }
 
 fn no_region() -> Fault {
-    Fault::new(
-        FaultCode::InvalidConfig,
-        "no AWS region is set: set AWS_REGION, or the `region` option",
-    )
+    Fault::new(FaultCode::InvalidConfig, "no AWS region is set: set AWS_REGION, or the `region` option")
 }
 
 fn timeouts(options: &AwsOptions) -> TimeoutConfig {
-    TimeoutConfig::builder()
-        .connect_timeout(options.connect_timeout)
-        .operation_timeout(options.operation_timeout)
-        .build()
+    TimeoutConfig::builder().connect_timeout(options.connect_timeout).operation_timeout(options.operation_timeout).build()
 }
 
 /// One pool of connections for every client. rustls on aws-lc-rs with the system's roots; proxies as the environment names them.
 fn http_client() -> SharedHttpClient {
     Builder::new().build_with_connector_fn(|settings, components| {
-        let mut connector = ConnectorBuilder::default().tls_provider(tls::Provider::Rustls(
-            tls::rustls_provider::CryptoMode::AwsLc,
-        ));
+        let mut connector = ConnectorBuilder::default().tls_provider(tls::Provider::Rustls(tls::rustls_provider::CryptoMode::AwsLc));
         connector.set_connector_settings(settings.cloned());
-        connector.set_sleep_impl(components.and_then(
-            aws_smithy_runtime_api::client::runtime_components::RuntimeComponents::sleep_impl,
-        ));
+        connector.set_sleep_impl(components.and_then(aws_smithy_runtime_api::client::runtime_components::RuntimeComponents::sleep_impl));
         connector.set_proxy_config(Some(ProxyConfig::from_env()));
         connector.build()
     })

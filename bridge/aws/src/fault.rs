@@ -47,17 +47,11 @@ impl CallFault {
     }
 
     fn none(code: FaultCode, detail: String) -> Self {
-        Self {
-            fault: Fault::new(code, detail),
-            effect: Effect::None,
-        }
+        Self { fault: Fault::new(code, detail), effect: Effect::None }
     }
 
     fn unknown(code: FaultCode, detail: String) -> Self {
-        Self {
-            fault: Fault::new(code, detail),
-            effect: Effect::Unknown,
-        }
+        Self { fault: Fault::new(code, detail), effect: Effect::Unknown }
     }
 }
 
@@ -67,19 +61,13 @@ where
     E: Error + ProvideErrorMetadata + 'static,
 {
     let mut found = match error {
-        SdkError::ConstructionFailure(_) => {
-            CallFault::none(FaultCode::InvalidConfig, describe(call, error))
-        }
-        SdkError::TimeoutError(_) => {
-            CallFault::unknown(FaultCode::Timeout, format!("{call}: no answer in time"))
-        }
+        SdkError::ConstructionFailure(_) => CallFault::none(FaultCode::InvalidConfig, describe(call, error)),
+        SdkError::TimeoutError(_) => CallFault::unknown(FaultCode::Timeout, format!("{call}: no answer in time")),
         SdkError::DispatchFailure(failure) => match failure.as_connector_error() {
             Some(connector) => classify_connector(call, connector),
             None => CallFault::unknown(FaultCode::ConnectionLost, describe(call, error)),
         },
-        SdkError::ResponseError(response) => {
-            classify_unreadable(call, response.raw().status().as_u16(), error)
-        }
+        SdkError::ResponseError(response) => classify_unreadable(call, response.raw().status().as_u16(), error),
         SdkError::ServiceError(refusal) => {
             let status = refusal.raw().status().as_u16();
             classify_refusal(call, refusal.err().code(), refusal.err().message(), status)
@@ -87,8 +75,7 @@ where
         _ => CallFault::unknown(FaultCode::ConnectionLost, describe(call, error)),
     };
     if let Some(response) = error.raw_response() {
-        found.fault.retry_after =
-            retry_after(|name| response.headers().get(name).map(str::to_owned));
+        found.fault.retry_after = retry_after(|name| response.headers().get(name).map(str::to_owned));
     }
     found
 }
@@ -97,16 +84,9 @@ where
 fn classify_unreadable(call: &str, status: u16, error: &(dyn Error + 'static)) -> CallFault {
     if (400..500).contains(&status) {
         let (code, effect) = code_of(None, status);
-        return CallFault {
-            fault: Fault::new(code, describe(call, error)),
-            effect,
-        };
+        return CallFault { fault: Fault::new(code, describe(call, error)), effect };
     }
-    let code = if status >= 500 {
-        FaultCode::Unavailable
-    } else {
-        FaultCode::ConnectionLost
-    };
+    let code = if status >= 500 { FaultCode::Unavailable } else { FaultCode::ConnectionLost };
     CallFault::unknown(code, format!("{} (HTTP {status})", describe(call, error)))
 }
 
@@ -117,19 +97,13 @@ fn classify_connector(call: &str, error: &ConnectorError) -> CallFault {
         return classify_credentials(call, credentials);
     }
     // The connection never stood, whatever the reason (refused, no such host, TLS, timeout while connecting): nothing was sent.
-    if find_source::<hyper_util::client::legacy::Error>(error)
-        .is_some_and(hyper_util::client::legacy::Error::is_connect)
-    {
+    if find_source::<hyper_util::client::legacy::Error>(error).is_some_and(hyper_util::client::legacy::Error::is_connect) {
         return CallFault::none(FaultCode::Unavailable, detail);
     }
     if error.is_user() {
         return CallFault::none(FaultCode::InvalidConfig, detail);
     }
-    let code = if error.is_timeout() {
-        FaultCode::Timeout
-    } else {
-        FaultCode::ConnectionLost
-    };
+    let code = if error.is_timeout() { FaultCode::Timeout } else { FaultCode::ConnectionLost };
     CallFault::unknown(code, detail)
 }
 
@@ -147,36 +121,23 @@ fn classify_credentials(call: &str, error: &CredentialsError) -> CallFault {
                 "{text}: no AWS credentials were found; give the task a role, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or AWS_PROFILE"
             ),
         ),
-        CredentialsError::InvalidConfiguration(_) => {
-            CallFault::none(FaultCode::NotAuthorized, text)
-        }
+        CredentialsError::InvalidConfiguration(_) => CallFault::none(FaultCode::NotAuthorized, text),
         _ => CallFault::none(FaultCode::TemporaryAuthFailure, text),
     }
 }
 
 /// An answer that refuses the request.
-pub(crate) fn classify_refusal(
-    call: &str,
-    code: Option<&str>,
-    message: Option<&str>,
-    status: u16,
-) -> CallFault {
+pub(crate) fn classify_refusal(call: &str, code: Option<&str>, message: Option<&str>, status: u16) -> CallFault {
     let (fault, effect) = code_of(code, status);
     let name = code.map_or("no error code", short_code);
     // The text of a signature mismatch quotes the signed request, session token included.
     let quotes_the_request = name.contains("Signature");
-    let message = message
-        .filter(|_| !quotes_the_request)
-        .map(first_line)
-        .filter(|line| !line.is_empty());
+    let message = message.filter(|_| !quotes_the_request).map(first_line).filter(|line| !line.is_empty());
     let detail = match message {
         Some(message) => format!("{call}: {name} (HTTP {status}): {message}"),
         None => format!("{call}: {name} (HTTP {status})"),
     };
-    CallFault {
-        fault: Fault::new(fault, one_line(&detail)),
-        effect,
-    }
+    CallFault { fault: Fault::new(fault, one_line(&detail)), effect }
 }
 
 /// The fault behind an error code and a status. Throttling comes as 400, 403, 429 or 503, so the code is looked at first.
@@ -229,11 +190,9 @@ fn known_code(code: &str) -> Option<FaultCode> {
         | "InternalError"
         | "InternalFailure"
         | "InternalServerError" => FaultCode::Unavailable,
-        "ExpiredToken"
-        | "ExpiredTokenException"
-        | "RequestExpired"
-        | "TokenRefreshRequired"
-        | "RequestTimeTooSkewed" => FaultCode::TemporaryAuthFailure,
+        "ExpiredToken" | "ExpiredTokenException" | "RequestExpired" | "TokenRefreshRequired" | "RequestTimeTooSkewed" => {
+            FaultCode::TemporaryAuthFailure
+        }
         "AccessDenied"
         | "AccessDeniedException"
         | "UnauthorizedOperation"
@@ -252,11 +211,9 @@ fn known_code(code: &str) -> Option<FaultCode> {
         | "AuthFailure"
         | "KmsAccessDenied"
         | "KmsOptInRequired" => FaultCode::NotAuthorized,
-        "ResourceNotFoundException"
-        | "TableNotFoundException"
-        | "QueueDoesNotExist"
-        | "NonExistentQueue"
-        | "InvalidAddress" => FaultCode::NotFound,
+        "ResourceNotFoundException" | "TableNotFoundException" | "QueueDoesNotExist" | "NonExistentQueue" | "InvalidAddress" => {
+            FaultCode::NotFound
+        }
         "ValidationException"
         | "ValidationError"
         | "InvalidParameterValue"
@@ -288,17 +245,9 @@ pub(crate) fn short_code(code: &str) -> &str {
 
 /// The pause that an answer asks for.
 fn retry_after(header: impl Fn(&str) -> Option<String>) -> Option<Duration> {
-    let millis = header("x-amz-retry-after")
-        .and_then(|text| text.trim().parse().ok())
-        .map(Duration::from_millis);
-    let seconds = || {
-        header("retry-after")
-            .and_then(|text| text.trim().parse().ok())
-            .map(Duration::from_secs)
-    };
-    millis
-        .or_else(seconds)
-        .map(|pause| pause.min(MAX_RETRY_AFTER))
+    let millis = header("x-amz-retry-after").and_then(|text| text.trim().parse().ok()).map(Duration::from_millis);
+    let seconds = || header("retry-after").and_then(|text| text.trim().parse().ok()).map(Duration::from_secs);
+    millis.or_else(seconds).map(|pause| pause.min(MAX_RETRY_AFTER))
 }
 
 fn find_source<'e, T: Error + 'static>(error: &'e (dyn Error + 'static)) -> Option<&'e T> {
@@ -326,28 +275,16 @@ fn describe(call: &str, error: &(dyn Error + 'static)) -> String {
 }
 
 fn first_line(text: &str) -> String {
-    text.lines()
-        .map(str::trim)
-        .find(|line| !line.is_empty())
-        .unwrap_or_default()
-        .to_owned()
+    text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default().to_owned()
 }
 
 fn one_line(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .take(MAX_DETAIL_CHARS)
-        .collect()
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_DETAIL_CHARS).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    #![allow(
-        clippy::unwrap_used,
-        clippy::expect_used,
-        clippy::panic,
-        reason = "tests"
-    )]
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
     use super::*;
 
     fn refusal(code: &str, status: u16) -> (FaultCode, Effect) {
@@ -362,37 +299,21 @@ mod tests {
             ("RequestThrottled", 400),
             ("com.amazonaws.sqs#RequestThrottled", 403),
             ("ThrottlingException", 400),
-            (
-                "com.amazonaws.dynamodb.v20120810#ProvisionedThroughputExceededException",
-                400,
-            ),
+            ("com.amazonaws.dynamodb.v20120810#ProvisionedThroughputExceededException", 400),
             ("TooManyRequestsException", 429),
             ("KMS.ThrottlingException", 400),
             ("KmsThrottled", 400),
             ("SlowDown", 503),
         ] {
-            assert_eq!(
-                refusal(code, status),
-                (FaultCode::Throttled, Effect::None),
-                "{code} {status}"
-            );
+            assert_eq!(refusal(code, status), (FaultCode::Throttled, Effect::None), "{code} {status}");
         }
         assert_eq!(code_of(None, 429), (FaultCode::Throttled, Effect::None));
     }
 
     #[test]
     fn a_failing_service_may_have_done_the_work() {
-        for code in [
-            Some("InternalServerError"),
-            Some("ServiceUnavailable"),
-            Some("ValidationException"),
-            None,
-        ] {
-            assert_eq!(
-                code_of(code, 503),
-                (FaultCode::Unavailable, Effect::Unknown),
-                "{code:?}"
-            );
+        for code in [Some("InternalServerError"), Some("ServiceUnavailable"), Some("ValidationException"), None] {
+            assert_eq!(code_of(code, 503), (FaultCode::Unavailable, Effect::Unknown), "{code:?}");
         }
     }
 
@@ -401,28 +322,12 @@ mod tests {
         for (code, status, expected) in [
             ("AccessDeniedException", 400, FaultCode::NotAuthorized),
             ("AccessDenied", 403, FaultCode::NotAuthorized),
-            (
-                "ExpiredTokenException",
-                403,
-                FaultCode::TemporaryAuthFailure,
-            ),
+            ("ExpiredTokenException", 403, FaultCode::TemporaryAuthFailure),
             ("ResourceNotFoundException", 400, FaultCode::NotFound),
-            (
-                "AWS.SimpleQueueService.NonExistentQueue",
-                400,
-                FaultCode::NotFound,
-            ),
-            (
-                "com.amazonaws.sqs#QueueDoesNotExist",
-                400,
-                FaultCode::NotFound,
-            ),
+            ("AWS.SimpleQueueService.NonExistentQueue", 400, FaultCode::NotFound),
+            ("com.amazonaws.sqs#QueueDoesNotExist", 400, FaultCode::NotFound),
             ("ValidationException", 400, FaultCode::InvalidConfig),
-            (
-                "com.amazon.coral.service#SerializationException",
-                400,
-                FaultCode::InvalidConfig,
-            ),
+            ("com.amazon.coral.service#SerializationException", 400, FaultCode::InvalidConfig),
             ("InvalidMessageContents", 400, FaultCode::InvalidPayload),
             ("TransactionConflictException", 400, FaultCode::Unavailable),
             ("SomethingNew", 400, FaultCode::ProtocolError),
@@ -434,41 +339,18 @@ mod tests {
     #[test]
     fn the_text_is_one_line_and_keeps_secrets_out() {
         let signed = "The request signature we calculated does not match.\n\nThe Canonical String was\nx-amz-security-token:SECRET";
-        let found = classify_refusal(
-            "PutItem",
-            Some("InvalidSignatureException"),
-            Some(signed),
-            403,
-        );
-        assert!(
-            !found.fault.detail.contains("SECRET") && !found.fault.detail.contains('\n'),
-            "{}",
-            found.fault.detail
-        );
+        let found = classify_refusal("PutItem", Some("InvalidSignatureException"), Some(signed), 403);
+        assert!(!found.fault.detail.contains("SECRET") && !found.fault.detail.contains('\n'), "{}", found.fault.detail);
         let long = classify_refusal("PutItem", Some("X"), Some(&"y".repeat(10_000)), 400);
         assert!(long.fault.detail.chars().count() <= MAX_DETAIL_CHARS);
     }
 
     #[test]
     fn a_requested_pause_is_kept_within_reason() {
-        let answer = |name: &'static str, value: &'static str| {
-            move |asked: &str| (asked == name).then(|| value.to_owned())
-        };
-        assert_eq!(
-            retry_after(answer("retry-after", "7")),
-            Some(Duration::from_secs(7))
-        );
-        assert_eq!(
-            retry_after(answer("x-amz-retry-after", "250")),
-            Some(Duration::from_millis(250))
-        );
-        assert_eq!(
-            retry_after(answer("retry-after", "99999999")),
-            Some(MAX_RETRY_AFTER)
-        );
-        assert_eq!(
-            retry_after(answer("retry-after", "Wed, 21 Oct 2026 07:28:00 GMT")),
-            None
-        );
+        let answer = |name: &'static str, value: &'static str| move |asked: &str| (asked == name).then(|| value.to_owned());
+        assert_eq!(retry_after(answer("retry-after", "7")), Some(Duration::from_secs(7)));
+        assert_eq!(retry_after(answer("x-amz-retry-after", "250")), Some(Duration::from_millis(250)));
+        assert_eq!(retry_after(answer("retry-after", "99999999")), Some(MAX_RETRY_AFTER));
+        assert_eq!(retry_after(answer("retry-after", "Wed, 21 Oct 2026 07:28:00 GMT")), None);
     }
 }

@@ -25,17 +25,11 @@ impl Meter {
         self.read_calls.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn add_write_units<'c>(
-        &self,
-        consumed: impl IntoIterator<Item = &'c ConsumedCapacity>,
-    ) {
+    pub(crate) fn add_write_units<'c>(&self, consumed: impl IntoIterator<Item = &'c ConsumedCapacity>) {
         add(&self.write_units, units(consumed));
     }
 
-    pub(crate) fn add_read_units<'c>(
-        &self,
-        consumed: impl IntoIterator<Item = &'c ConsumedCapacity>,
-    ) {
+    pub(crate) fn add_read_units<'c>(&self, consumed: impl IntoIterator<Item = &'c ConsumedCapacity>) {
         add(&self.read_units, units(consumed));
     }
 
@@ -50,10 +44,7 @@ impl Meter {
 }
 
 fn units<'c>(consumed: impl IntoIterator<Item = &'c ConsumedCapacity>) -> f64 {
-    consumed
-        .into_iter()
-        .filter_map(ConsumedCapacity::capacity_units)
-        .sum()
+    consumed.into_iter().filter_map(ConsumedCapacity::capacity_units).sum()
 }
 
 fn add(total: &AtomicU64, more: f64) {
@@ -75,9 +66,6 @@ mod tests {
         }
         meter.count_read();
         let usage = meter.usage();
-        assert_eq!(
-            (usage.read_calls, usage.read_units, usage.write_units),
-            (1, Some(1.5), Some(0.0))
-        );
+        assert_eq!((usage.read_calls, usage.read_units, usage.write_units), (1, Some(1.5), Some(0.0)));
     }
 }

@@ -2,8 +2,7 @@
 
 use crate::fault::{CallFault, classify};
 use crate::items::{
-    DRAINED, EPOCH, ID, Item, ItemError, MAX_ITEM_BYTES, PK, SK, head, id_value, item_size, key, n,
-    registry, row, s, slot as slot_of,
+    DRAINED, EPOCH, ID, Item, ItemError, MAX_ITEM_BYTES, PK, SK, head, id_value, item_size, key, n, registry, row, s, slot as slot_of,
 };
 use crate::meter::Meter;
 use crate::schema::{self, OUTBOX};
@@ -13,9 +12,7 @@ use aws_sdk_dynamodb::error::SdkError;
 use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::operation::put_item::builders::PutItemFluentBuilder;
 use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
-use aws_sdk_dynamodb::types::{
-    DeleteRequest, ReturnConsumedCapacity, ReturnValuesOnConditionCheckFailure, WriteRequest,
-};
+use aws_sdk_dynamodb::types::{DeleteRequest, ReturnConsumedCapacity, ReturnValuesOnConditionCheckFailure, WriteRequest};
 use causeway_core::identity::{LogName, Slot};
 use causeway_core::outcome::{Fault, FaultCode, Outcome};
 use causeway_core::rows::{Head, Row, RowMeta};
@@ -49,12 +46,7 @@ impl DynamoOutbox {
     /// The log in `table`; [`schema::OUTBOX`] describes its shape.
     #[must_use]
     pub fn new(client: Client, table: impl Into<String>) -> Self {
-        Self {
-            client,
-            table: table.into(),
-            tags: Vec::new(),
-            meter: Meter::default(),
-        }
+        Self { client, table: table.into(), tags: Vec::new(), meter: Meter::default() }
     }
 
     /// Tags for the table, should it be created.
@@ -90,11 +82,8 @@ impl DynamoOutbox {
                 self.meter.add_write_units(answer.consumed_capacity());
                 Ok(Conditional::Written)
             }
-            Err(SdkError::ServiceError(refusal))
-                if refusal.err().is_conditional_check_failed_exception() =>
-            {
-                let PutItemError::ConditionalCheckFailedException(failed) = refusal.into_err()
-                else {
+            Err(SdkError::ServiceError(refusal)) if refusal.err().is_conditional_check_failed_exception() => {
+                let PutItemError::ConditionalCheckFailedException(failed) = refusal.into_err() else {
                     return Ok(Conditional::Refused(None));
                 };
                 Ok(Conditional::Refused(failed.item))
@@ -112,36 +101,21 @@ impl DynamoOutbox {
             .expression_attribute_names("#pk", PK)
     }
 
-    async fn send_query(
-        &self,
-        request: QueryFluentBuilder,
-    ) -> Result<(Vec<Item>, Option<Item>), Fault> {
-        let answer = request
-            .send()
-            .await
-            .map_err(|error| classify(&self.call("Query"), &error).fault)?;
+    async fn send_query(&self, request: QueryFluentBuilder) -> Result<(Vec<Item>, Option<Item>), Fault> {
+        let answer = request.send().await.map_err(|error| classify(&self.call("Query"), &error).fault)?;
         self.meter.add_read_units(answer.consumed_capacity());
-        Ok((
-            answer.items.unwrap_or_default(),
-            answer.last_evaluated_key.filter(|key| !key.is_empty()),
-        ))
+        Ok((answer.items.unwrap_or_default(), answer.last_evaluated_key.filter(|key| !key.is_empty())))
     }
 
     fn unreadable(&self, item: &Item) -> impl FnOnce(ItemError) -> Fault {
         let table = self.table.clone();
-        let key: Item = item
-            .iter()
-            .filter(|(name, _)| *name == PK || *name == SK)
-            .map(|(name, value)| (name.clone(), value.clone()))
-            .collect();
+        let key: Item =
+            item.iter().filter(|(name, _)| *name == PK || *name == SK).map(|(name, value)| (name.clone(), value.clone())).collect();
         move |error| error.fault(&table, &key)
     }
 
     /// One BatchWriteItem and what it left undone.
-    async fn delete_some(
-        &self,
-        requests: Vec<WriteRequest>,
-    ) -> Result<Vec<WriteRequest>, CallFault> {
+    async fn delete_some(&self, requests: Vec<WriteRequest>) -> Result<Vec<WriteRequest>, CallFault> {
         self.meter.count_write();
         let answer = self
             .client
@@ -152,10 +126,7 @@ impl DynamoOutbox {
             .await
             .map_err(|error| classify(&self.call("BatchWriteItem"), &error))?;
         self.meter.add_write_units(answer.consumed_capacity());
-        Ok(answer
-            .unprocessed_items
-            .and_then(|mut items| items.remove(&self.table))
-            .unwrap_or_default())
+        Ok(answer.unprocessed_items.and_then(|mut items| items.remove(&self.table)).unwrap_or_default())
     }
 
     async fn delete_all(&self, mut requests: Vec<WriteRequest>) -> Result<(), CallFault> {
@@ -170,15 +141,8 @@ impl DynamoOutbox {
                 return Ok(());
             }
         }
-        let detail = format!(
-            "{}: {} of the deletes were left undone",
-            self.call("BatchWriteItem"),
-            requests.len()
-        );
-        Err(CallFault {
-            fault: Fault::new(FaultCode::Throttled, detail),
-            effect: crate::fault::Effect::None,
-        })
+        let detail = format!("{}: {} of the deletes were left undone", self.call("BatchWriteItem"), requests.len());
+        Err(CallFault { fault: Fault::new(FaultCode::Throttled, detail), effect: crate::fault::Effect::None })
     }
 }
 
@@ -199,10 +163,7 @@ impl Outbox for DynamoOutbox {
             .scan_index_forward(false)
             .limit(1);
         let (items, _) = self.send_query(request).await?;
-        items
-            .first()
-            .map(|item| row::decode_meta(item).map_err(self.unreadable(item)))
-            .transpose()
+        items.first().map(|item| row::decode_meta(item).map_err(self.unreadable(item))).transpose()
     }
 
     async fn read_head(&self, log: &LogName) -> Result<Option<Head>, Fault> {
@@ -218,20 +179,14 @@ impl Outbox for DynamoOutbox {
             .await
             .map_err(|error| classify(&self.call("GetItem"), &error).fault)?;
         self.meter.add_read_units(answer.consumed_capacity());
-        answer
-            .item
-            .map(|item| head::decode(&item).map_err(self.unreadable(&item)))
-            .transpose()
+        answer.item.map(|item| head::decode(&item).map_err(self.unreadable(&item))).transpose()
     }
 
     async fn put(&self, log: &LogName, slot: Slot, row: &Row) -> Outcome<Put> {
         let item = row::encode(log, slot, row);
         let size = item_size(&item);
         if size > MAX_ITEM_BYTES {
-            let detail = format!(
-                "a row of {size} bytes in table `{}`: DynamoDB takes {MAX_ITEM_BYTES}",
-                self.table
-            );
+            let detail = format!("a row of {size} bytes in table `{}`: DynamoDB takes {MAX_ITEM_BYTES}", self.table);
             return Outcome::NotDone(Fault::new(FaultCode::PayloadTooLarge, detail));
         }
         let request = self
@@ -247,10 +202,8 @@ impl Outbox for DynamoOutbox {
                 Err(error) => Outcome::NotDone(error.fault(&self.table, &standing)),
             },
             Ok(Conditional::Refused(None)) => {
-                let detail = format!(
-                    "{}: the slot is taken, and the endpoint does not return the row that stands there",
-                    self.call("PutItem")
-                );
+                let detail =
+                    format!("{}: the slot is taken, and the endpoint does not return the row that stands there", self.call("PutItem"));
                 Outcome::NotDone(Fault::new(FaultCode::ProtocolError, detail))
             }
             Err(fault) => fault.outcome(),
@@ -260,9 +213,7 @@ impl Outbox for DynamoOutbox {
     async fn put_head(&self, log: &LogName, head: &Head) -> Outcome<bool> {
         let request = self
             .put(head::encode(log, head))
-            .condition_expression(
-                "attribute_not_exists(#pk) OR (#epoch <= :epoch AND #drained <= :drained)",
-            )
+            .condition_expression("attribute_not_exists(#pk) OR (#epoch <= :epoch AND #drained <= :drained)")
             .expression_attribute_names("#pk", PK)
             .expression_attribute_names("#epoch", EPOCH)
             .expression_attribute_names("#drained", DRAINED)
@@ -287,14 +238,9 @@ impl Outbox for DynamoOutbox {
             .expression_attribute_values(":from", s(after.next().sort_key()))
             .expression_attribute_values(":to", s(up_to.sort_key()));
         let (items, last) = self.send_query(request).await?;
-        let rows = items
-            .iter()
-            .map(|item| row::decode(item).map_err(self.unreadable(item)))
-            .collect::<Result<Vec<_>, _>>()?;
+        let rows = items.iter().map(|item| row::decode(item).map_err(self.unreadable(item))).collect::<Result<Vec<_>, _>>()?;
         let next_after = match &last {
-            Some(key) => {
-                Some(slot_of(key).map_err(self.unreadable(key))?).filter(|slot| *slot < up_to)
-            }
+            Some(key) => Some(slot_of(key).map_err(self.unreadable(key))?).filter(|slot| *slot < up_to),
             None => None,
         };
         Ok(Page { rows, next_after })
@@ -305,25 +251,17 @@ impl Outbox for DynamoOutbox {
         slots.sort_unstable();
         slots.dedup();
         if slots.first() == Some(&Slot::HEAD) {
-            return Outcome::NotDone(Fault::new(
-                FaultCode::ProtocolError,
-                format!("the head row of `{log}` is never deleted"),
-            ));
+            return Outcome::NotDone(Fault::new(FaultCode::ProtocolError, format!("the head row of `{log}` is never deleted")));
         }
         for chunk in slots.chunks(DELETES_PER_CALL) {
             let request = |slot: &Slot| {
-                let delete = DeleteRequest::builder()
-                    .set_key(Some(key(log.as_str(), slot.sort_key())))
-                    .build();
+                let delete = DeleteRequest::builder().set_key(Some(key(log.as_str(), slot.sort_key()))).build();
                 delete.map(|delete| WriteRequest::builder().delete_request(delete).build())
             };
             let requests = match chunk.iter().map(request).collect::<Result<Vec<_>, _>>() {
                 Ok(requests) => requests,
                 Err(error) => {
-                    return Outcome::NotDone(Fault::new(
-                        FaultCode::InvalidConfig,
-                        error.to_string(),
-                    ));
+                    return Outcome::NotDone(Fault::new(FaultCode::InvalidConfig, error.to_string()));
                 }
             };
             if let Err(fault) = self.delete_all(requests).await {
@@ -371,8 +309,7 @@ impl Outbox for DynamoOutbox {
     }
 
     async fn create(&self) -> Result<Vec<String>, Fault> {
-        schema::create_missing_tables(&self.client, &[(&OUTBOX, self.table.as_str())], &self.tags)
-            .await
+        schema::create_missing_tables(&self.client, &[(&OUTBOX, self.table.as_str())], &self.tags).await
     }
 
     fn usage(&self) -> StoreUsage {

@@ -48,9 +48,7 @@ mod tests {
     #[test]
     fn parts_come_together_in_the_order_of_their_keys() {
         for length in [0, 1, CHUNK_BYTES, CHUNK_BYTES + 1, 11 * CHUNK_BYTES + 7] {
-            let bytes: Vec<u8> = (0..length)
-                .map(|i| u8::try_from(i % 251).unwrap())
-                .collect();
+            let bytes: Vec<u8> = (0..length).map(|i| u8::try_from(i % 251).unwrap()).collect();
             let mut items = encode(Id128(5), &bytes);
             assert!(items.iter().all(|item| item_size(item) < MAX_ITEM_BYTES));
             items.reverse();

@@ -16,41 +16,14 @@ const ATTEMPTS: &str = "attempts";
 #[must_use]
 pub fn encode(log: &LogName, head: &Head) -> Item {
     let mut item = key(log.as_str(), Slot::HEAD.sort_key());
-    item.extend([
-        (KIND.to_owned(), s(HEAD)),
-        (EPOCH.to_owned(), n(head.epoch.0)),
-        (DRAINED.to_owned(), n(head.drained.0)),
-    ]);
+    item.extend([(KIND.to_owned(), s(HEAD)), (EPOCH.to_owned(), n(head.epoch.0)), (DRAINED.to_owned(), n(head.drained.0))]);
     if !head.settled_ahead.is_empty() {
-        let range = |range: &SettledRange| {
-            json!([
-                range.from.slot.0,
-                range.from.index,
-                range.to.slot.0,
-                range.to.index
-            ])
-        };
-        item.insert(
-            SETTLED_AHEAD.to_owned(),
-            s(head
-                .settled_ahead
-                .iter()
-                .map(range)
-                .collect::<Value>()
-                .to_string()),
-        );
+        let range = |range: &SettledRange| json!([range.from.slot.0, range.from.index, range.to.slot.0, range.to.index]);
+        item.insert(SETTLED_AHEAD.to_owned(), s(head.settled_ahead.iter().map(range).collect::<Value>().to_string()));
     }
     if !head.attempts.is_empty() {
         let attempt = |(at, count): &(Position, u32)| json!([at.slot.0, at.index, count]);
-        item.insert(
-            ATTEMPTS.to_owned(),
-            s(head
-                .attempts
-                .iter()
-                .map(attempt)
-                .collect::<Value>()
-                .to_string()),
-        );
+        item.insert(ATTEMPTS.to_owned(), s(head.attempts.iter().map(attempt).collect::<Value>().to_string()));
     }
     item
 }
@@ -63,10 +36,7 @@ pub fn decode(item: &Item) -> Result<Head, ItemError> {
     if text(item, KIND)? != HEAD {
         return Err(ItemError::UnknownKind(text(item, KIND)?.to_owned()));
     }
-    let position = |slot, index| Position {
-        slot: Slot(slot),
-        index,
-    };
+    let position = |slot, index| Position { slot: Slot(slot), index };
     let ranges: Vec<(u64, u32, u64, u32)> = list(item, SETTLED_AHEAD)?;
     let attempts: Vec<(u64, u32, u32)> = list(item, ATTEMPTS)?;
     Ok(Head {
@@ -74,15 +44,9 @@ pub fn decode(item: &Item) -> Result<Head, ItemError> {
         drained: Slot(number(item, DRAINED)?),
         settled_ahead: ranges
             .into_iter()
-            .map(|(slot, index, to, last)| SettledRange {
-                from: position(slot, index),
-                to: position(to, last),
-            })
+            .map(|(slot, index, to, last)| SettledRange { from: position(slot, index), to: position(to, last) })
             .collect(),
-        attempts: attempts
-            .into_iter()
-            .map(|(slot, index, count)| (position(slot, index), count))
-            .collect(),
+        attempts: attempts.into_iter().map(|(slot, index, count)| (position(slot, index), count)).collect(),
     })
 }
 

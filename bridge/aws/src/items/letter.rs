@@ -47,13 +47,8 @@ const MAX_FIRST_ROW: usize = 350 * 1024;
 const MAX_LAST_ERROR: usize = 4096;
 
 /// Every category, for reading all letters by category.
-pub const CATEGORIES: [FaultClass; 5] = [
-    FaultClass::Transient,
-    FaultClass::Permanent,
-    FaultClass::Rejected,
-    FaultClass::Expired,
-    FaultClass::Poison,
-];
+pub const CATEGORIES: [FaultClass; 5] =
+    [FaultClass::Transient, FaultClass::Permanent, FaultClass::Rejected, FaultClass::Expired, FaultClass::Poison];
 
 /// A letter as items.
 #[derive(Clone, Debug, PartialEq)]
@@ -85,10 +80,8 @@ pub fn failed_sort_prefix(failed_at: UnixMillis) -> String {
 /// Whether `text` is such a value.
 #[must_use]
 pub fn is_failed_sort(text: &str) -> bool {
-    let moment =
-        |digits: &str| digits.len() == 20 && digits.bytes().all(|byte| byte.is_ascii_digit());
-    text.split_once('#')
-        .is_some_and(|(at, id)| moment(at) && id.parse::<EntryId>().is_ok())
+    let moment = |digits: &str| digits.len() == 20 && digits.bytes().all(|byte| byte.is_ascii_digit());
+    text.split_once('#').is_some_and(|(at, id)| moment(at) && id.parse::<EntryId>().is_ok())
 }
 
 /// The items of `letter`; with a retention, DynamoDB removes the first row after it.
@@ -108,10 +101,7 @@ pub fn encode(letter: &DeadLetter, retention: Option<Duration>) -> Encoded {
         first.insert(PAYLOAD_ENCODING.to_owned(), s(encoding));
         first.insert(PAYLOAD.to_owned(), s(payload_text));
         first.insert(HEADERS.to_owned(), s(headers));
-        return Encoded {
-            first,
-            chunks: Vec::new(),
-        };
+        return Encoded { first, chunks: Vec::new() };
     }
     let mut outside = payload.to_vec();
     if base + headers.len() <= MAX_FIRST_ROW {
@@ -156,10 +146,7 @@ fn facts(letter: &DeadLetter) -> Item {
         ("qos", u64::from(letter.message.qos)),
     ];
     item.extend(numbers.map(|(name, value)| (name.to_owned(), n(value))));
-    item.insert(
-        "retain".to_owned(),
-        aws_sdk_dynamodb::types::AttributeValue::Bool(letter.message.retain),
-    );
+    item.insert("retain".to_owned(), aws_sdk_dynamodb::types::AttributeValue::Bool(letter.message.retain));
     item
 }
 
@@ -180,22 +167,13 @@ pub fn decode(first: &Item, chunks: &[Item]) -> Result<DeadLetter, ItemError> {
     let (payload, headers) = content(first, chunks)?;
     let category = text(first, CATEGORY)?;
     Ok(DeadLetter {
-        id: text(first, "message_id")?
-            .parse()
-            .map_err(|_| ItemError::Unreadable("message_id"))?,
-        route: if first.contains_key(ROUTE) {
-            own(ROUTE)?
-        } else {
-            String::new()
-        },
+        id: text(first, "message_id")?.parse().map_err(|_| ItemError::Unreadable("message_id"))?,
+        route: if first.contains_key(ROUTE) { own(ROUTE)? } else { String::new() },
         binding: own("binding")?,
         session: own("session")?,
         source: own("source")?,
         address: own("address")?,
-        category: CATEGORIES
-            .into_iter()
-            .find(|class| class.as_str() == category)
-            .ok_or(ItemError::Unreadable(CATEGORY))?,
+        category: CATEGORIES.into_iter().find(|class| class.as_str() == category).ok_or(ItemError::Unreadable(CATEGORY))?,
         error_code: own(ERROR_CODE)?,
         reason: own("reason")?,
         last_error: own("last_error")?,
@@ -220,14 +198,9 @@ fn content(first: &Item, chunks: &[Item]) -> Result<(Bytes, Value), ItemError> {
         serde_json::from_str(text).map_err(|_| ItemError::Unreadable(HEADERS))
     };
     match text(first, PAYLOAD_ENCODING)? {
-        UTF8 => Ok((
-            Bytes::copy_from_slice(text(first, PAYLOAD)?.as_bytes()),
-            inline_headers()?,
-        )),
+        UTF8 => Ok((Bytes::copy_from_slice(text(first, PAYLOAD)?.as_bytes()), inline_headers()?)),
         TEXT_BASE64 => {
-            let bytes = BASE64
-                .decode(text(first, PAYLOAD)?)
-                .map_err(|_| ItemError::Unreadable(PAYLOAD))?;
+            let bytes = BASE64.decode(text(first, PAYLOAD)?).map_err(|_| ItemError::Unreadable(PAYLOAD))?;
             Ok((Bytes::from(bytes), inline_headers()?))
         }
         IN_CHUNKS => {
@@ -240,8 +213,7 @@ fn content(first: &Item, chunks: &[Item]) -> Result<(Bytes, Value), ItemError> {
             if first.contains_key(HEADERS) {
                 return Ok((payload, inline_headers()?));
             }
-            let headers =
-                serde_json::from_slice(&outside).map_err(|_| ItemError::Unreadable(HEADERS))?;
+            let headers = serde_json::from_slice(&outside).map_err(|_| ItemError::Unreadable(HEADERS))?;
             Ok((payload, headers))
         }
         _ => Err(ItemError::Unreadable(PAYLOAD_ENCODING)),
@@ -306,94 +278,47 @@ mod tests {
         let text = || proptest::option::of(any::<String>());
         let user = proptest::collection::vec(any::<(String, String)>(), 0..4);
         let bytes = proptest::option::of(any::<Vec<u8>>());
-        (
-            text(),
-            text(),
-            bytes,
-            any::<Option<u8>>(),
-            any::<Option<u32>>(),
-            user,
-            any::<Vec<u32>>(),
+        (text(), text(), bytes, any::<Option<u8>>(), any::<Option<u32>>(), user, any::<Vec<u32>>()).prop_map(
+            |(content_type, response_topic, correlation, payload_format, expiry_seconds, user, subscription_ids)| Properties {
+                content_type,
+                response_topic,
+                correlation_data: correlation.map(Bytes::from),
+                payload_format,
+                expiry_seconds,
+                user,
+                subscription_ids,
+            },
         )
-            .prop_map(
-                |(
-                    content_type,
-                    response_topic,
-                    correlation,
-                    payload_format,
-                    expiry_seconds,
-                    user,
-                    subscription_ids,
-                )| Properties {
-                    content_type,
-                    response_topic,
-                    correlation_data: correlation.map(Bytes::from),
-                    payload_format,
-                    expiry_seconds,
-                    user,
-                    subscription_ids,
-                },
-            )
     }
 
     fn letter() -> impl Strategy<Value = DeadLetter> {
-        let payload = prop_oneof![
-            any::<Vec<u8>>(),
-            any::<String>().prop_map(String::into_bytes)
-        ];
+        let payload = prop_oneof![any::<Vec<u8>>(), any::<String>().prop_map(String::into_bytes)];
         let texts = proptest::collection::vec(any::<String>(), 8);
-        let state = prop_oneof![
-            Just(DeadLetterState::Dead),
-            Just(DeadLetterState::Redriven),
-            Just(DeadLetterState::Parked)
-        ];
-        (
-            any::<(u128, u32, u32, u32, u32, u8, bool)>(),
-            texts,
-            payload,
-            properties(),
-            state,
-            0_usize..5,
+        let state = prop_oneof![Just(DeadLetterState::Dead), Just(DeadLetterState::Redriven), Just(DeadLetterState::Parked)];
+        (any::<(u128, u32, u32, u32, u32, u8, bool)>(), texts, payload, properties(), state, 0_usize..5).prop_map(
+            |((id, attempts, redrive_count, failed, received, qos, retain), texts, payload, properties, state, class)| DeadLetter {
+                id: Id128(id),
+                route: texts[0].clone(),
+                binding: texts[1].clone(),
+                session: texts[2].clone(),
+                source: texts[3].clone(),
+                address: texts[4].clone(),
+                category: CATEGORIES[class],
+                error_code: "PAYLOAD_TOO_LARGE".to_owned(),
+                reason: texts[5].clone(),
+                last_error: texts[6].clone(),
+                attempts,
+                redrive_count,
+                state,
+                failed_at: UnixMillis(u64::from(failed)),
+                received_at: UnixMillis(u64::from(received)),
+                message: Message { topic: texts[7].clone(), payload: Bytes::from(payload), qos, retain, properties },
+            },
         )
-            .prop_map(
-                |(
-                    (id, attempts, redrive_count, failed, received, qos, retain),
-                    texts,
-                    payload,
-                    properties,
-                    state,
-                    class,
-                )| DeadLetter {
-                    id: Id128(id),
-                    route: texts[0].clone(),
-                    binding: texts[1].clone(),
-                    session: texts[2].clone(),
-                    source: texts[3].clone(),
-                    address: texts[4].clone(),
-                    category: CATEGORIES[class],
-                    error_code: "PAYLOAD_TOO_LARGE".to_owned(),
-                    reason: texts[5].clone(),
-                    last_error: texts[6].clone(),
-                    attempts,
-                    redrive_count,
-                    state,
-                    failed_at: UnixMillis(u64::from(failed)),
-                    received_at: UnixMillis(u64::from(received)),
-                    message: Message {
-                        topic: texts[7].clone(),
-                        payload: Bytes::from(payload),
-                        qos,
-                        retain,
-                        properties,
-                    },
-                },
-            )
     }
 
     fn sizes_fit(encoded: &Encoded) -> bool {
-        core::iter::once(&encoded.first)
-            .chain(&encoded.chunks)
-            .all(|item| item_size(item) <= MAX_ITEM_BYTES)
+        core::iter::once(&encoded.first).chain(&encoded.chunks).all(|item| item_size(item) <= MAX_ITEM_BYTES)
     }
 
     proptest! {
@@ -420,21 +345,14 @@ mod tests {
         for class in CATEGORIES {
             // A new class must be added to the list, or its letters are never found.
             match class {
-                FaultClass::Transient
-                | FaultClass::Permanent
-                | FaultClass::Rejected
-                | FaultClass::Expired
-                | FaultClass::Poison => {}
+                FaultClass::Transient | FaultClass::Permanent | FaultClass::Rejected | FaultClass::Expired | FaultClass::Poison => {}
             }
         }
     }
 
     #[test]
     fn retention_is_in_seconds() {
-        let letter = DeadLetter {
-            failed_at: UnixMillis(1_772_366_400_999),
-            ..decode_default()
-        };
+        let letter = DeadLetter { failed_at: UnixMillis(1_772_366_400_999), ..decode_default() };
         let encoded = encode(&letter, Some(Duration::from_secs(60)));
         assert_eq!(number::<u64>(&encoded.first, TTL).unwrap(), 1_772_366_460);
     }
@@ -448,15 +366,8 @@ mod tests {
             expires_at: None,
             message: Message::default(),
         };
-        let fault =
-            causeway_core::outcome::Fault::new(causeway_core::outcome::FaultCode::Refused, "no");
-        DeadLetter::new(
-            &entry,
-            &causeway_core::dead_letter::Destination::default(),
-            &fault,
-            1,
-            UnixMillis(0),
-        )
+        let fault = causeway_core::outcome::Fault::new(causeway_core::outcome::FaultCode::Refused, "no");
+        DeadLetter::new(&entry, &causeway_core::dead_letter::Destination::default(), &fault, 1, UnixMillis(0))
     }
 
     #[test]
@@ -464,10 +375,6 @@ mod tests {
         let early = failed_sort(UnixMillis(999), Id128(u128::MAX));
         let late = failed_sort(UnixMillis(1000), Id128(0));
         assert!(is_failed_sort(&early) && !is_failed_sort("1#2") && !is_failed_sort(""));
-        assert!(
-            early < late
-                && failed_sort_prefix(UnixMillis(1000)) > early
-                && failed_sort_prefix(UnixMillis(1000)) <= late
-        );
+        assert!(early < late && failed_sort_prefix(UnixMillis(1000)) > early && failed_sort_prefix(UnixMillis(1000)) <= late);
     }
 }

@@ -44,9 +44,7 @@ pub enum ItemError {
     #[error("attribute `{0}` cannot be read")]
     Unreadable(&'static str),
     /// A kind of row that this release does not know.
-    #[error(
-        "kind `{0}` is unknown: a newer release wrote this row; run that release, or drain the log with it before going back"
-    )]
+    #[error("kind `{0}` is unknown: a newer release wrote this row; run that release, or drain the log with it before going back")]
     UnknownKind(String),
 }
 
@@ -54,58 +52,34 @@ impl ItemError {
     /// The fault of an item in `table`.
     pub(crate) fn fault(&self, table: &str, item: &Item) -> Fault {
         let key = |name| text(item, name).unwrap_or("?").to_owned();
-        Fault::new(
-            FaultCode::InvalidConfig,
-            format!("table `{table}`, item {} / {}: {self}", key(PK), key(SK)),
-        )
+        Fault::new(FaultCode::InvalidConfig, format!("table `{table}`, item {} / {}: {self}", key(PK), key(SK)))
     }
 }
 
 pub(crate) fn text<'i>(item: &'i Item, name: &'static str) -> Result<&'i str, ItemError> {
-    item.get(name)
-        .and_then(|value| value.as_s().ok())
-        .map(String::as_str)
-        .ok_or(ItemError::Missing(name))
+    item.get(name).and_then(|value| value.as_s().ok()).map(String::as_str).ok_or(ItemError::Missing(name))
 }
 
 pub(crate) fn number<T: FromStr>(item: &Item, name: &'static str) -> Result<T, ItemError> {
-    let text = item
-        .get(name)
-        .and_then(|value| value.as_n().ok())
-        .ok_or(ItemError::Missing(name))?;
+    let text = item.get(name).and_then(|value| value.as_n().ok()).ok_or(ItemError::Missing(name))?;
     text.parse().map_err(|_| ItemError::Unreadable(name))
 }
 
 /// A number that may be absent, but not unreadable.
-pub(crate) fn number_if_any<T: FromStr>(
-    item: &Item,
-    name: &'static str,
-) -> Result<Option<T>, ItemError> {
-    if item.contains_key(name) {
-        number(item, name).map(Some)
-    } else {
-        Ok(None)
-    }
+pub(crate) fn number_if_any<T: FromStr>(item: &Item, name: &'static str) -> Result<Option<T>, ItemError> {
+    if item.contains_key(name) { number(item, name).map(Some) } else { Ok(None) }
 }
 
 pub(crate) fn binary<'i>(item: &'i Item, name: &'static str) -> Result<&'i [u8], ItemError> {
-    item.get(name)
-        .and_then(|value| value.as_b().ok())
-        .map(AsRef::as_ref)
-        .ok_or(ItemError::Missing(name))
+    item.get(name).and_then(|value| value.as_b().ok()).map(AsRef::as_ref).ok_or(ItemError::Missing(name))
 }
 
 pub(crate) fn boolean(item: &Item, name: &'static str) -> Result<bool, ItemError> {
-    item.get(name)
-        .and_then(|value| value.as_bool().ok())
-        .copied()
-        .ok_or(ItemError::Missing(name))
+    item.get(name).and_then(|value| value.as_bool().ok()).copied().ok_or(ItemError::Missing(name))
 }
 
 pub(crate) fn id(item: &Item, name: &'static str) -> Result<Id128, ItemError> {
-    let bytes = binary(item, name)?
-        .try_into()
-        .map_err(|_| ItemError::Unreadable(name))?;
+    let bytes = binary(item, name)?.try_into().map_err(|_| ItemError::Unreadable(name))?;
     Ok(Id128(u128::from_be_bytes(bytes)))
 }
 
@@ -137,9 +111,7 @@ pub(crate) fn key(pk: impl Into<String>, sk: impl Into<String>) -> Item {
 /// Never below what DynamoDB counts for the types that our items use.
 #[must_use]
 pub fn item_size(item: &Item) -> usize {
-    item.iter()
-        .map(|(name, value)| name.len() + value_size(value))
-        .sum()
+    item.iter().map(|(name, value)| name.len() + value_size(value)).sum()
 }
 
 fn value_size(value: &AttributeValue) -> usize {
@@ -147,18 +119,8 @@ fn value_size(value: &AttributeValue) -> usize {
         AttributeValue::S(text) => text.len(),
         AttributeValue::N(number) => number.len().div_ceil(2) + 1,
         AttributeValue::B(bytes) => bytes.as_ref().len(),
-        AttributeValue::L(list) => {
-            3 + list
-                .iter()
-                .map(|value| 1 + value_size(value))
-                .sum::<usize>()
-        }
-        AttributeValue::M(map) => {
-            3 + map
-                .iter()
-                .map(|(name, value)| 1 + name.len() + value_size(value))
-                .sum::<usize>()
-        }
+        AttributeValue::L(list) => 3 + list.iter().map(|value| 1 + value_size(value)).sum::<usize>(),
+        AttributeValue::M(map) => 3 + map.iter().map(|(name, value)| 1 + name.len() + value_size(value)).sum::<usize>(),
         AttributeValue::Ss(texts) => texts.iter().map(String::len).sum(),
         _ => 1,
     }

@@ -19,11 +19,7 @@ pub fn encode(record: &LogRecord) -> Item {
         LogState::Retired => RETIRED,
     };
     let mut item = key(REGISTRY, record.log.as_str());
-    item.extend([
-        (EPOCH.to_owned(), n(record.epoch.0)),
-        (LANES.to_owned(), n(record.lanes)),
-        (STATE.to_owned(), s(state)),
-    ]);
+    item.extend([(EPOCH.to_owned(), n(record.epoch.0)), (LANES.to_owned(), n(record.lanes)), (STATE.to_owned(), s(state))]);
     item
 }
 

@@ -31,12 +31,7 @@ pub fn decode(item: &Item) -> Result<(Slot, Row), ItemError> {
 /// # Errors
 /// [`ItemError`] where the item does not tell.
 pub fn decode_meta(item: &Item) -> Result<RowMeta, ItemError> {
-    Ok(RowMeta {
-        slot: slot(item)?,
-        epoch: Epoch(number(item, EPOCH)?),
-        id: id(item, ID)?,
-        drained: Slot(number(item, DRAINED)?),
-    })
+    Ok(RowMeta { slot: slot(item)?, epoch: Epoch(number(item, EPOCH)?), id: id(item, ID)?, drained: Slot(number(item, DRAINED)?) })
 }
 
 #[cfg(test)]
@@ -50,19 +45,11 @@ mod tests {
 
     #[test]
     fn a_kind_of_a_newer_release_stops_reading_but_still_fences() {
-        let row = Row::Anchor(Anchor {
-            epoch: Epoch(4),
-            anchor_id: Id128(9),
-            owner: "a".to_owned(),
-            opened_at: UnixMillis(1),
-            drained: Slot(2),
-        });
+        let row =
+            Row::Anchor(Anchor { epoch: Epoch(4), anchor_id: Id128(9), owner: "a".to_owned(), opened_at: UnixMillis(1), drained: Slot(2) });
         let mut item = encode(&LogName::new("b", "s", 0).unwrap(), Slot(7), &row);
         item.insert(KIND.to_owned(), s("chunk"));
-        assert_eq!(
-            decode(&item),
-            Err(ItemError::UnknownKind("chunk".to_owned()))
-        );
+        assert_eq!(decode(&item), Err(ItemError::UnknownKind("chunk".to_owned())));
         assert_eq!(decode_meta(&item).unwrap(), row.meta(Slot(7)));
     }
 }

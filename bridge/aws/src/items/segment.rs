@@ -2,10 +2,7 @@
 //!
 //! A segment is what every message pays for, by the KiB: its attribute names are the shortest that still tell what they hold.
 
-use super::{
-    DRAINED, EPOCH, ID, Item, ItemError, KIND, b, binary, id, id_value, key, n, number,
-    number_if_any, s,
-};
+use super::{DRAINED, EPOCH, ID, Item, ItemError, KIND, b, binary, id, id_value, key, n, number, number_if_any, s};
 use bytes::Bytes;
 use causeway_core::identity::{Epoch, LogName, Slot};
 use causeway_core::rows::Segment;
@@ -100,10 +97,7 @@ mod tests {
                 100_000 + i
             );
             let fill = 250_usize.saturating_sub(json.len() + 12);
-            json.push_str(&format!(
-                r#","note":"{}"}}"#,
-                "ok-".repeat(fill)[..fill].to_owned()
-            ));
+            json.push_str(&format!(r#","note":"{}"}}"#, "ok-".repeat(fill)[..fill].to_owned()));
             Arc::new(Entry {
                 id: Id128(0x8f3a_92c4_11d7_4e5b_9c60_1d2e_3f40_0000 + u128::from(i)),
                 route: "telemetry-to-sqs".into(),
@@ -123,13 +117,7 @@ mod tests {
 
     fn size_of(count: u32) -> usize {
         let entries = telemetry(count);
-        assert!(
-            entries
-                .iter()
-                .all(|entry| (245..=255).contains(&entry.message.payload.len())),
-            "{}",
-            entries[0].message.payload.len()
-        );
+        assert!(entries.iter().all(|entry| (245..=255).contains(&entry.message.payload.len())), "{}", entries[0].message.payload.len());
         let body = pack(&entries).unwrap();
         let segment = Segment {
             epoch: Epoch(12),
@@ -142,11 +130,7 @@ mod tests {
             drained: Slot(1_000_000),
         };
         assert_eq!(unpack(&segment).unwrap().len(), entries.len());
-        item_size(&encode(
-            &LogName::new("plant-bridge", "plant-session", 0).unwrap(),
-            Slot(1_000_001),
-            &segment,
-        ))
+        item_size(&encode(&LogName::new("plant-bridge", "plant-session", 0).unwrap(), Slot(1_000_001), &segment))
     }
 
     #[test]

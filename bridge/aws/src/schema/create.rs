@@ -6,9 +6,8 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::{BuildError, ProvideErrorMetadata};
 use aws_sdk_dynamodb::operation::create_table::CreateTableInput;
 use aws_sdk_dynamodb::types::{
-    AttributeDefinition, BillingMode, GlobalSecondaryIndex, KeySchemaElement, KeyType as Role,
-    PointInTimeRecoverySpecification, Projection as SdkProjection, ProjectionType,
-    ScalarAttributeType, TableStatus, Tag, TimeToLiveSpecification,
+    AttributeDefinition, BillingMode, GlobalSecondaryIndex, KeySchemaElement, KeyType as Role, PointInTimeRecoverySpecification,
+    Projection as SdkProjection, ProjectionType, ScalarAttributeType, TableStatus, Tag, TimeToLiveSpecification,
 };
 use causeway_core::outcome::{Fault, FaultCode};
 use core::time::Duration;
@@ -21,23 +20,13 @@ const ACTIVE_PAUSE: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// [`BuildError`] where a name is missing, which no definition of ours does.
-pub fn create_input(
-    table: &Table,
-    name: &str,
-    tags: &[(String, String)],
-) -> Result<CreateTableInput, BuildError> {
+pub fn create_input(table: &Table, name: &str, tags: &[(String, String)]) -> Result<CreateTableInput, BuildError> {
     let mut input = CreateTableInput::builder()
         .table_name(name)
         .billing_mode(BillingMode::PayPerRequest)
         .deletion_protection_enabled(true)
         .set_key_schema(Some(key_schema(&table.partition, table.sort.as_ref())?))
-        .set_attribute_definitions(Some(
-            table
-                .key_attributes()
-                .iter()
-                .map(definition)
-                .collect::<Result<_, _>>()?,
-        ));
+        .set_attribute_definitions(Some(table.key_attributes().iter().map(definition).collect::<Result<_, _>>()?));
     for index in table.indexes {
         input = input.global_secondary_indexes(secondary_index(index)?);
     }
@@ -48,10 +37,7 @@ pub fn create_input(
 }
 
 fn definition(key: &Key) -> Result<AttributeDefinition, BuildError> {
-    AttributeDefinition::builder()
-        .attribute_name(key.name)
-        .attribute_type(scalar(key.kind))
-        .build()
+    AttributeDefinition::builder().attribute_name(key.name).attribute_type(scalar(key.kind)).build()
 }
 
 pub(super) const fn scalar(kind: KeyType) -> ScalarAttributeType {
@@ -62,12 +48,7 @@ pub(super) const fn scalar(kind: KeyType) -> ScalarAttributeType {
 }
 
 fn key_schema(partition: &Key, sort: Option<&Key>) -> Result<Vec<KeySchemaElement>, BuildError> {
-    let element = |key: &Key, role| {
-        KeySchemaElement::builder()
-            .attribute_name(key.name)
-            .key_type(role)
-            .build()
-    };
+    let element = |key: &Key, role| KeySchemaElement::builder().attribute_name(key.name).key_type(role).build();
     let partition = element(partition, Role::Hash);
     let sort = sort.map(|key| element(key, Role::Range));
     core::iter::once(partition).chain(sort).collect()
@@ -91,11 +72,7 @@ fn secondary_index(index: &Index) -> Result<GlobalSecondaryIndex, BuildError> {
 ///
 /// # Errors
 /// The first fault; tables created before it stay.
-pub async fn create_missing_tables(
-    client: &Client,
-    tables: &[(&Table, &str)],
-    tags: &[(String, String)],
-) -> Result<Vec<String>, Fault> {
+pub async fn create_missing_tables(client: &Client, tables: &[(&Table, &str)], tags: &[(String, String)]) -> Result<Vec<String>, Fault> {
     let mut created = Vec::new();
     for (table, name) in tables {
         match verify(client, table, name).await {
@@ -112,15 +89,9 @@ pub async fn create_missing_tables(
 }
 
 /// Creates one table and waits until it can be used; answers whether it was this call that created it.
-async fn create(
-    client: &Client,
-    table: &Table,
-    name: &str,
-    tags: &[(String, String)],
-) -> Result<bool, Fault> {
+async fn create(client: &Client, table: &Table, name: &str, tags: &[(String, String)]) -> Result<bool, Fault> {
     let call = format!("CreateTable `{name}`");
-    let input = create_input(table, name, tags)
-        .map_err(|error| Fault::new(FaultCode::InvalidConfig, format!("{call}: {error}")))?;
+    let input = create_input(table, name, tags).map_err(|error| Fault::new(FaultCode::InvalidConfig, format!("{call}: {error}")))?;
     let request = client
         .create_table()
         .table_name(name)
@@ -149,10 +120,7 @@ async fn wait_until_active(client: &Client, name: &str) -> Result<(), Fault> {
     let call = format!("DescribeTable `{name}`");
     for _ in 0..ACTIVE_ROUNDS {
         match client.describe_table().table_name(name).send().await {
-            Ok(answer)
-                if answer.table().and_then(|table| table.table_status())
-                    == Some(&TableStatus::Active) =>
-            {
+            Ok(answer) if answer.table().and_then(|table| table.table_status()) == Some(&TableStatus::Active) => {
                 return Ok(());
             }
             Ok(_) => {}
@@ -166,10 +134,7 @@ async fn wait_until_active(client: &Client, name: &str) -> Result<(), Fault> {
         }
         tokio::time::sleep(ACTIVE_PAUSE).await;
     }
-    Err(Fault::new(
-        FaultCode::Timeout,
-        format!("{call}: the new table is not active after {ACTIVE_ROUNDS} s"),
-    ))
+    Err(Fault::new(FaultCode::Timeout, format!("{call}: the new table is not active after {ACTIVE_ROUNDS} s")))
 }
 
 async fn switch_on_ttl(client: &Client, table: &Table, name: &str) -> Result<(), Fault> {
@@ -177,49 +142,21 @@ async fn switch_on_ttl(client: &Client, table: &Table, name: &str) -> Result<(),
         return Ok(());
     };
     let call = format!("UpdateTimeToLive `{name}`");
-    let specification = TimeToLiveSpecification::builder()
-        .attribute_name(attribute)
-        .enabled(true)
-        .build();
-    let specification = specification
-        .map_err(|error| Fault::new(FaultCode::InvalidConfig, format!("{call}: {error}")))?;
-    let answer = client
-        .update_time_to_live()
-        .table_name(name)
-        .time_to_live_specification(specification)
-        .send()
-        .await;
-    answer
-        .map(|_| ())
-        .map_err(|error| classify(&call, &error).fault)
+    let specification = TimeToLiveSpecification::builder().attribute_name(attribute).enabled(true).build();
+    let specification = specification.map_err(|error| Fault::new(FaultCode::InvalidConfig, format!("{call}: {error}")))?;
+    let answer = client.update_time_to_live().table_name(name).time_to_live_specification(specification).send().await;
+    answer.map(|_| ()).map_err(|error| classify(&call, &error).fault)
 }
 
 /// Local endpoints may not know point-in-time recovery: that is said, and is no fault.
 async fn switch_on_recovery(client: &Client, name: &str) -> Result<(), Fault> {
     let call = format!("UpdateContinuousBackups `{name}`");
-    let specification = PointInTimeRecoverySpecification::builder()
-        .point_in_time_recovery_enabled(true)
-        .build();
-    let specification = specification
-        .map_err(|error| Fault::new(FaultCode::InvalidConfig, format!("{call}: {error}")))?;
-    match client
-        .update_continuous_backups()
-        .table_name(name)
-        .point_in_time_recovery_specification(specification)
-        .send()
-        .await
-    {
+    let specification = PointInTimeRecoverySpecification::builder().point_in_time_recovery_enabled(true).build();
+    let specification = specification.map_err(|error| Fault::new(FaultCode::InvalidConfig, format!("{call}: {error}")))?;
+    match client.update_continuous_backups().table_name(name).point_in_time_recovery_specification(specification).send().await {
         Ok(_) => Ok(()),
-        Err(error)
-            if matches!(
-                error.code().map(short_code),
-                Some("UnknownOperationException" | "UnknownOperation" | "InvalidAction")
-            ) =>
-        {
-            tracing::info!(
-                table = name,
-                "this endpoint has no point-in-time recovery: the table is created without it"
-            );
+        Err(error) if matches!(error.code().map(short_code), Some("UnknownOperationException" | "UnknownOperation" | "InvalidAction")) => {
+            tracing::info!(table = name, "this endpoint has no point-in-time recovery: the table is created without it");
             Ok(())
         }
         Err(error) => Err(classify(&call, &error).fault),
@@ -235,24 +172,13 @@ mod tests {
     #[test]
     fn every_definition_makes_a_protected_on_demand_table() {
         for table in TABLES {
-            let input = create_input(
-                table,
-                "x-table",
-                &[("project".to_owned(), "causeway".to_owned())],
-            )
-            .unwrap();
+            let input = create_input(table, "x-table", &[("project".to_owned(), "causeway".to_owned())]).unwrap();
             assert_eq!(input.billing_mode(), Some(&BillingMode::PayPerRequest));
             assert_eq!(input.deletion_protection_enabled(), Some(true));
             assert_eq!(input.tags().len(), 1);
-            assert_eq!(
-                input.key_schema().len(),
-                1 + usize::from(table.sort.is_some())
-            );
+            assert_eq!(input.key_schema().len(), 1 + usize::from(table.sort.is_some()));
             assert_eq!(input.global_secondary_indexes().len(), table.indexes.len());
-            assert_eq!(
-                input.attribute_definitions().len(),
-                table.key_attributes().len()
-            );
+            assert_eq!(input.attribute_definitions().len(), table.key_attributes().len());
         }
     }
 }

@@ -27,17 +27,11 @@ pub struct Key {
 }
 
 const fn s(name: &'static str) -> Key {
-    Key {
-        name,
-        kind: KeyType::S,
-    }
+    Key { name, kind: KeyType::S }
 }
 
 const fn n(name: &'static str) -> Key {
-    Key {
-        name,
-        kind: KeyType::N,
-    }
+    Key { name, kind: KeyType::N }
 }
 
 /// What a global secondary index holds besides its keys and the table's.
@@ -94,9 +88,7 @@ pub const LEASES: Table = Table {
     partition: s("pk"),
     sort: None,
     indexes: &[],
-    time_to_live: TimeToLive::Forbidden(
-        "its rows carry the fencing versions, and a version that vanished would be given out twice",
-    ),
+    time_to_live: TimeToLive::Forbidden("its rows carry the fencing versions, and a version that vanished would be given out twice"),
 };
 
 /// The outbox logs and their registry.
@@ -105,9 +97,7 @@ pub const OUTBOX: Table = Table {
     partition: s("pk"),
     sort: Some(s("sk")),
     indexes: &[],
-    time_to_live: TimeToLive::Forbidden(
-        "a message that waits to be sent must never be able to vanish",
-    ),
+    time_to_live: TimeToLive::Forbidden("a message that waits to be sent must never be able to vanish"),
 };
 
 /// Dead letters. The indexes leave the payload out: a letter is read by its key once the index named it.
@@ -138,46 +128,24 @@ pub const BY_ROUTE: &str = "by_route";
 pub const BY_CATEGORY: &str = "by_category";
 
 /// What persistent sessions have subscribed to.
-pub const MANAGED_SUBSCRIPTIONS: Table = Table {
-    role: "managed_subscriptions",
-    partition: s("storage_identity"),
-    sort: None,
-    indexes: &[],
-    time_to_live: TimeToLive::Unused,
-};
+pub const MANAGED_SUBSCRIPTIONS: Table =
+    Table { role: "managed_subscriptions", partition: s("storage_identity"), sort: None, indexes: &[], time_to_live: TimeToLive::Unused };
 
 /// Commands that wait for their responses.
 pub const COMMANDS: Table = Table {
     role: "commands",
     partition: s("pk"),
     sort: None,
-    indexes: &[Index {
-        name: "by_due",
-        partition: n("due_shard"),
-        sort: n("due_at"),
-        projection: Projection::KeysOnly,
-    }],
+    indexes: &[Index { name: "by_due", partition: n("due_shard"), sort: n("due_at"), projection: Projection::KeysOnly }],
     time_to_live: TimeToLive::Attribute("ttl"),
 };
 
 /// What was dropped, by client, reason, topic and direction.
-pub const LEDGER: Table = Table {
-    role: "ledger",
-    partition: s("pk"),
-    sort: Some(s("sk")),
-    indexes: &[],
-    time_to_live: TimeToLive::Attribute("ttl"),
-};
+pub const LEDGER: Table =
+    Table { role: "ledger", partition: s("pk"), sort: Some(s("sk")), indexes: &[], time_to_live: TimeToLive::Attribute("ttl") };
 
 /// Every table.
-pub const TABLES: [&Table; 6] = [
-    &LEASES,
-    &OUTBOX,
-    &DLQ,
-    &MANAGED_SUBSCRIPTIONS,
-    &COMMANDS,
-    &LEDGER,
-];
+pub const TABLES: [&Table; 6] = [&LEASES, &OUTBOX, &DLQ, &MANAGED_SUBSCRIPTIONS, &COMMANDS, &LEDGER];
 
 impl Table {
     /// The name that the table has unless the configuration says otherwise: `causeway-<role>`, with hyphens.
@@ -189,15 +157,9 @@ impl Table {
     /// Every attribute that is a key of the table or of an index, once each.
     #[must_use]
     pub fn key_attributes(&self) -> Vec<Key> {
-        let indexed = self
-            .indexes
-            .iter()
-            .flat_map(|index| [index.partition, index.sort]);
+        let indexed = self.indexes.iter().flat_map(|index| [index.partition, index.sort]);
         let mut keys: Vec<Key> = Vec::new();
-        for key in core::iter::once(self.partition)
-            .chain(self.sort)
-            .chain(indexed)
-        {
+        for key in core::iter::once(self.partition).chain(self.sort).chain(indexed) {
             if !keys.contains(&key) {
                 keys.push(key);
             }

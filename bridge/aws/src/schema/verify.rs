@@ -5,8 +5,8 @@ use super::{Index, Key, Projection, Table, TimeToLive};
 use crate::fault::classify;
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{
-    AttributeDefinition, GlobalSecondaryIndexDescription, IndexStatus, KeySchemaElement,
-    KeyType as Role, ProjectionType, TableDescription, TableStatus, TimeToLiveStatus,
+    AttributeDefinition, GlobalSecondaryIndexDescription, IndexStatus, KeySchemaElement, KeyType as Role, ProjectionType, TableDescription,
+    TableStatus, TimeToLiveStatus,
 };
 use causeway_core::outcome::{Fault, FaultCode};
 
@@ -20,15 +20,13 @@ pub async fn verify(client: &Client, table: &Table, name: &str) -> Result<(), Fa
     let answer = answer.map_err(|error| {
         let mut fault = classify(&format!("DescribeTable `{name}`"), &error).fault;
         if fault.code == FaultCode::NotFound {
-            fault.detail = format!("table `{name}` ({}) does not exist: run `causeway stores create -c FILE`, or deploy the stack", table.role);
+            fault.detail =
+                format!("table `{name}` ({}) does not exist: run `causeway stores create -c FILE`, or deploy the stack", table.role);
         }
         fault
     })?;
     let Some(found) = answer.table() else {
-        return Err(Fault::new(
-            FaultCode::ProtocolError,
-            format!("DescribeTable `{name}`: the answer describes no table"),
-        ));
+        return Err(Fault::new(FaultCode::ProtocolError, format!("DescribeTable `{name}`: the answer describes no table")));
     };
     check_description(table, name, found)?;
     match table.time_to_live {
@@ -38,15 +36,9 @@ pub async fn verify(client: &Client, table: &Table, name: &str) -> Result<(), Fa
 }
 
 fn check_description(table: &Table, name: &str, found: &TableDescription) -> Result<(), Fault> {
-    if !matches!(
-        found.table_status(),
-        Some(TableStatus::Active | TableStatus::Updating)
-    ) {
+    if !matches!(found.table_status(), Some(TableStatus::Active | TableStatus::Updating)) {
         let status = found.table_status().map_or("unknown", TableStatus::as_str);
-        return Err(Fault::new(
-            FaultCode::Unavailable,
-            format!("table `{name}` is {status}: wait until it is ACTIVE"),
-        ));
+        return Err(Fault::new(FaultCode::Unavailable, format!("table `{name}` is {status}: wait until it is ACTIVE")));
     }
     let definitions = found.attribute_definitions();
     let expected = keys_in_words(&table.partition, table.sort.as_ref());
@@ -61,9 +53,7 @@ fn check_description(table: &Table, name: &str, found: &TableDescription) -> Res
             ),
         ));
     }
-    table.indexes.iter().try_for_each(|index| {
-        check_index(name, index, found.global_secondary_indexes(), definitions)
-    })
+    table.indexes.iter().try_for_each(|index| check_index(name, index, found.global_secondary_indexes(), definitions))
 }
 
 fn check_index(
@@ -73,17 +63,11 @@ fn check_index(
     definitions: &[AttributeDefinition],
 ) -> Result<(), Fault> {
     let expected = keys_in_words(&index.partition, Some(&index.sort));
-    let Some(found) = found
-        .iter()
-        .find(|candidate| candidate.index_name() == Some(index.name))
-    else {
+    let Some(found) = found.iter().find(|candidate| candidate.index_name() == Some(index.name)) else {
         let command = add_index_command(name, index);
         return Err(Fault::new(
             FaultCode::InvalidConfig,
-            format!(
-                "table `{name}` has no index `{}` on {expected}: run `{command}`",
-                index.name
-            ),
+            format!("table `{name}` has no index `{}` on {expected}: run `{command}`", index.name),
         ));
     };
     let actual = schema_in_words(found.key_schema(), definitions);
@@ -101,35 +85,19 @@ fn check_index(
             ),
         ));
     }
-    if found
-        .index_status()
-        .is_some_and(|status| !matches!(status, IndexStatus::Active | IndexStatus::Updating))
-    {
-        return Err(Fault::new(
-            FaultCode::Unavailable,
-            format!(
-                "index `{}` of table `{name}` is not ACTIVE yet: wait",
-                index.name
-            ),
-        ));
+    if found.index_status().is_some_and(|status| !matches!(status, IndexStatus::Active | IndexStatus::Updating)) {
+        return Err(Fault::new(FaultCode::Unavailable, format!("index `{}` of table `{name}` is not ACTIVE yet: wait", index.name)));
     }
     check_projection(name, index, found)
 }
 
-fn check_projection(
-    name: &str,
-    index: &Index,
-    found: &GlobalSecondaryIndexDescription,
-) -> Result<(), Fault> {
+fn check_projection(name: &str, index: &Index, found: &GlobalSecondaryIndexDescription) -> Result<(), Fault> {
     let Some(projection) = found.projection() else {
         return Ok(());
     };
     let holds = |attribute: &str| match projection.projection_type() {
         Some(ProjectionType::All) | None => true,
-        _ => projection
-            .non_key_attributes()
-            .iter()
-            .any(|name| name == attribute),
+        _ => projection.non_key_attributes().iter().any(|name| name == attribute),
     };
     let wanted: &[&str] = match index.projection {
         Projection::KeysOnly => &[],
@@ -149,15 +117,11 @@ fn check_projection(
 
 async fn refuse_ttl(client: &Client, name: &str, why: &str) -> Result<(), Fault> {
     let answer = client.describe_time_to_live().table_name(name).send().await;
-    let answer =
-        answer.map_err(|error| classify(&format!("DescribeTimeToLive `{name}`"), &error).fault)?;
+    let answer = answer.map_err(|error| classify(&format!("DescribeTimeToLive `{name}`"), &error).fault)?;
     let Some(found) = answer.time_to_live_description() else {
         return Ok(());
     };
-    if !matches!(
-        found.time_to_live_status(),
-        Some(TimeToLiveStatus::Enabled | TimeToLiveStatus::Enabling)
-    ) {
+    if !matches!(found.time_to_live_status(), Some(TimeToLiveStatus::Enabled | TimeToLiveStatus::Enabling)) {
         return Ok(());
     }
     let attribute = found.attribute_name().unwrap_or("ttl");
@@ -182,35 +146,17 @@ fn keys_in_words(partition: &Key, sort: Option<&Key>) -> String {
 
 fn schema_in_words(schema: &[KeySchemaElement], definitions: &[AttributeDefinition]) -> String {
     let kind = |name: &str| {
-        definitions
-            .iter()
-            .find(|definition| definition.attribute_name() == name)
-            .map_or("?", |found| found.attribute_type().as_str())
+        definitions.iter().find(|definition| definition.attribute_name() == name).map_or("?", |found| found.attribute_type().as_str())
     };
     let mut keys: Vec<_> = schema.iter().collect();
     keys.sort_by_key(|key| key.key_type() != &Role::Hash);
-    let words: Vec<_> = keys
-        .iter()
-        .map(|key| {
-            format!(
-                "{} {} {}",
-                key.attribute_name(),
-                kind(key.attribute_name()),
-                key.key_type().as_str()
-            )
-        })
-        .collect();
+    let words: Vec<_> =
+        keys.iter().map(|key| format!("{} {} {}", key.attribute_name(), kind(key.attribute_name()), key.key_type().as_str())).collect();
     format!("({})", words.join(", "))
 }
 
 fn add_index_command(name: &str, index: &Index) -> String {
-    let definition = |key: &Key| {
-        format!(
-            "AttributeName={},AttributeType={}",
-            key.name,
-            scalar(key.kind).as_str()
-        )
-    };
+    let definition = |key: &Key| format!("AttributeName={},AttributeType={}", key.name, scalar(key.kind).as_str());
     let projection = match index.projection {
         Projection::KeysOnly => r#"{"ProjectionType":"KEYS_ONLY"}"#.to_owned(),
         Projection::Include(names) => {

@@ -7,11 +7,7 @@ use causeway_core::outcome::{Fault, FaultClass, FaultCode, Outcome};
 
 /// The outcome of each of `count` entries, whose ids in the request were their indexes. An entry that the answer does not mention may
 /// have been sent: nobody knows.
-pub(super) fn outcomes(
-    call: &str,
-    count: usize,
-    answer: &SendMessageBatchOutput,
-) -> Vec<Outcome<()>> {
+pub(super) fn outcomes(call: &str, count: usize, answer: &SendMessageBatchOutput) -> Vec<Outcome<()>> {
     let mut outcomes: Vec<Option<Outcome<()>>> = vec![None; count];
     for failed in answer.failed() {
         if let Some(outcome) = index(failed.id()).and_then(|index| outcomes.get_mut(index)) {
@@ -24,16 +20,8 @@ pub(super) fn outcomes(
             *outcome = Some(Outcome::Done(()));
         }
     }
-    let silent = || {
-        Outcome::Unknown(Fault::new(
-            FaultCode::Unavailable,
-            format!("{call}: the answer does not mention this entry"),
-        ))
-    };
-    outcomes
-        .into_iter()
-        .map(|outcome| outcome.unwrap_or_else(silent))
-        .collect()
+    let silent = || Outcome::Unknown(Fault::new(FaultCode::Unavailable, format!("{call}: the answer does not mention this entry")));
+    outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(silent)).collect()
 }
 
 /// The id of an entry in a request.
@@ -47,28 +35,16 @@ fn index(id: &str) -> Option<usize> {
 
 /// Why one entry was refused. `SenderFault` alone does not say that the message is to blame: throttles and keys come with it as well.
 fn entry_fault(call: &str, failed: &BatchResultErrorEntry) -> Fault {
-    let (known, _) = code_of(
-        Some(failed.code()),
-        if failed.sender_fault() { 400 } else { 500 },
-    );
+    let (known, _) = code_of(Some(failed.code()), if failed.sender_fault() { 400 } else { 500 });
     let code = match (failed.sender_fault(), known) {
         // A code that nobody knows, and SQS says that the entry is at fault.
         (true, FaultCode::ProtocolError) => FaultCode::Refused,
         // Values of one entry, not of the queue: another entry may be accepted.
-        (true, FaultCode::InvalidConfig) if !short_code(failed.code()).starts_with("Kms") => {
-            FaultCode::InvalidPayload
-        }
+        (true, FaultCode::InvalidConfig) if !short_code(failed.code()).starts_with("Kms") => FaultCode::InvalidPayload,
         (_, known) => known,
     };
-    let message = failed
-        .message()
-        .and_then(|text| text.lines().next())
-        .unwrap_or("no reason given");
-    let detail: String = format!("{call}: {}: {message}", failed.code())
-        .chars()
-        .filter(|c| !c.is_control())
-        .take(400)
-        .collect();
+    let message = failed.message().and_then(|text| text.lines().next()).unwrap_or("no reason given");
+    let detail: String = format!("{call}: {}: {message}", failed.code()).chars().filter(|c| !c.is_control()).take(400).collect();
     Fault::new(code, detail)
 }
 
@@ -84,29 +60,12 @@ mod tests {
     use aws_sdk_sqs::types::SendMessageBatchResultEntry;
 
     fn failed(id: &str, code: &str, sender_fault: bool) -> BatchResultErrorEntry {
-        BatchResultErrorEntry::builder()
-            .id(id)
-            .code(code)
-            .sender_fault(sender_fault)
-            .message("why")
-            .build()
-            .unwrap()
+        BatchResultErrorEntry::builder().id(id).code(code).sender_fault(sender_fault).message("why").build().unwrap()
     }
 
     fn answer(sent: &[&str], failures: Vec<BatchResultErrorEntry>) -> SendMessageBatchOutput {
-        let entry = |id: &&str| {
-            SendMessageBatchResultEntry::builder()
-                .id(*id)
-                .message_id("m")
-                .md5_of_message_body("x")
-                .build()
-                .unwrap()
-        };
-        SendMessageBatchOutput::builder()
-            .set_successful(Some(sent.iter().map(entry).collect()))
-            .set_failed(Some(failures))
-            .build()
-            .unwrap()
+        let entry = |id: &&str| SendMessageBatchResultEntry::builder().id(*id).message_id("m").md5_of_message_body("x").build().unwrap();
+        SendMessageBatchOutput::builder().set_successful(Some(sent.iter().map(entry).collect())).set_failed(Some(failures)).build().unwrap()
     }
 
     fn code(outcome: &Outcome<()>) -> Option<FaultCode> {
@@ -150,15 +109,8 @@ mod tests {
             ("MessageTooLong", FaultCode::PayloadTooLarge),
             ("SomethingNew", FaultCode::Refused),
         ] {
-            assert_eq!(
-                entry_fault("x", &failed("0", name, true)).code,
-                expected,
-                "{name}"
-            );
+            assert_eq!(entry_fault("x", &failed("0", name, true)).code, expected, "{name}");
         }
-        assert_eq!(
-            entry_fault("x", &failed("0", "SomethingNew", false)).code,
-            FaultCode::Unavailable
-        );
+        assert_eq!(entry_fault("x", &failed("0", "SomethingNew", false)).code, FaultCode::Unavailable);
     }
 }

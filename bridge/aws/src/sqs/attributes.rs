@@ -97,15 +97,10 @@ pub const fn is_accepted(c: char) -> bool {
 /// Whether SQS accepts `name` for an attribute.
 #[must_use]
 pub fn is_valid_name(name: &str) -> bool {
-    let reserved = |prefix: &str| {
-        name.get(..prefix.len())
-            .is_some_and(|start| start.eq_ignore_ascii_case(prefix))
-    };
+    let reserved = |prefix: &str| name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix));
     !name.is_empty()
         && name.len() <= MAX_NAME_BYTES
-        && name
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.'))
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.'))
         && !name.starts_with('.')
         && !name.ends_with('.')
         && !name.contains("..")
@@ -121,22 +116,11 @@ pub fn attributes(entry: &Entry, base64: bool) -> Vec<Attribute<'_>> {
     let promoted = promoted(user, MAX_ATTRIBUTES.saturating_sub(attributes.len()));
     for &index in &promoted {
         let (name, value) = &user[index];
-        attributes.push(Attribute {
-            name: Cow::Borrowed(name),
-            value: Value::Text(Cow::Borrowed(value)),
-        });
+        attributes.push(Attribute { name: Cow::Borrowed(name), value: Value::Text(Cow::Borrowed(value)) });
     }
-    let rest: Vec<_> = user
-        .iter()
-        .enumerate()
-        .filter(|(index, _)| !promoted.contains(index))
-        .map(|(_, property)| property)
-        .collect();
+    let rest: Vec<_> = user.iter().enumerate().filter(|(index, _)| !promoted.contains(index)).map(|(_, property)| property).collect();
     if !rest.is_empty() {
-        attributes.push(Attribute {
-            name: Cow::Borrowed(USER_PROPERTIES),
-            value: Value::Text(Cow::Owned(properties_to_json(&rest))),
-        });
+        attributes.push(Attribute { name: Cow::Borrowed(USER_PROPERTIES), value: Value::Text(Cow::Owned(properties_to_json(&rest))) });
     }
     attributes
 }
@@ -146,19 +130,11 @@ fn own_attributes(entry: &Entry, base64: bool) -> Vec<Attribute<'_>> {
     let message = &entry.message;
     let properties = &message.properties;
     let mut attributes = Vec::with_capacity(MAX_ATTRIBUTES);
-    let mut push = |name, value| {
-        attributes.push(Attribute {
-            name: Cow::Borrowed(name),
-            value,
-        })
-    };
+    let mut push = |name, value| attributes.push(Attribute { name: Cow::Borrowed(name), value });
     push(MESSAGE_ID, Value::Text(Cow::Owned(entry.id.to_string())));
     push(TOPIC, text(&message.topic));
     push(SOURCE, text(&entry.source));
-    push(
-        PUBLISHED_AT,
-        Value::Text(Cow::Owned(iso8601(entry.received_at))),
-    );
+    push(PUBLISHED_AT, Value::Text(Cow::Owned(iso8601(entry.received_at))));
     if base64 {
         push(ENCODING, Value::Text(Cow::Borrowed("base64")));
     }
@@ -173,25 +149,14 @@ fn own_attributes(entry: &Entry, base64: bool) -> Vec<Attribute<'_>> {
     }
     if let Some(correlation) = &properties.correlation_data {
         // SQS refuses empty values, in binary too.
-        push(
-            CORRELATION_DATA,
-            if correlation.is_empty() {
-                Value::Json(json_string(""))
-            } else {
-                Value::Binary(correlation)
-            },
-        );
+        push(CORRELATION_DATA, if correlation.is_empty() { Value::Json(json_string("")) } else { Value::Binary(correlation) });
     }
     attributes
 }
 
 /// A text as it is where SQS accepts it, else as a JSON string.
 fn text(text: &str) -> Value<'_> {
-    if !text.is_empty() && text.chars().all(is_accepted) {
-        Value::Text(Cow::Borrowed(text))
-    } else {
-        Value::Json(json_string(text))
-    }
+    if !text.is_empty() && text.chars().all(is_accepted) { Value::Text(Cow::Borrowed(text)) } else { Value::Json(json_string(text)) }
 }
 
 /// Which user properties become attributes of their own, by index, if `room` attributes are left. Those that cannot be told apart or
@@ -203,34 +168,21 @@ fn promoted(user: &[(String, String)], room: usize) -> Vec<usize> {
     }
     let fits = |(name, value): &(String, String)| {
         is_valid_name(name)
-            && !name
-                .get(..RESERVED_PREFIX.len())
-                .is_some_and(|start| start.eq_ignore_ascii_case(RESERVED_PREFIX))
+            && !name.get(..RESERVED_PREFIX.len()).is_some_and(|start| start.eq_ignore_ascii_case(RESERVED_PREFIX))
             && !value.is_empty()
             && value.chars().all(is_accepted)
             && times.get(name.as_str()) == Some(&1)
     };
-    let mut candidates: Vec<usize> = (0..user.len())
-        .filter(|&index| fits(&user[index]))
-        .collect();
+    let mut candidates: Vec<usize> = (0..user.len()).filter(|&index| fits(&user[index])).collect();
     let all_fit = candidates.len() == user.len() && candidates.len() <= room;
     candidates.sort_by_key(|&index| (!TRACE.contains(&user[index].0.as_str()), index));
-    candidates.truncate(if all_fit {
-        room
-    } else {
-        room.saturating_sub(1)
-    });
+    candidates.truncate(if all_fit { room } else { room.saturating_sub(1) });
     candidates
 }
 
 fn properties_to_json(properties: &[&(String, String)]) -> String {
-    let pair = |(name, value): &&(String, String)| {
-        format!("[{},{}]", json_string(name), json_string(value))
-    };
-    format!(
-        "[{}]",
-        properties.iter().map(pair).collect::<Vec<_>>().join(",")
-    )
+    let pair = |(name, value): &&(String, String)| format!("[{},{}]", json_string(name), json_string(value));
+    format!("[{}]", properties.iter().map(pair).collect::<Vec<_>>().join(","))
 }
 
 /// A JSON string of characters that SQS accepts: what it does not accept is escaped, which JSON allows for every character.
@@ -259,14 +211,8 @@ fn json_string(text: &str) -> String {
 /// `2026-03-01T12:00:00.123Z`; milliseconds since 1970 in digits where the calendar ends.
 fn iso8601(at: UnixMillis) -> String {
     let (seconds, millis) = (at.0 / 1000, at.0 % 1000);
-    let moment = i64::try_from(seconds)
-        .ok()
-        .map(aws_smithy_types::DateTime::from_secs);
-    let text = moment.and_then(|moment| {
-        moment
-            .fmt(aws_smithy_types::date_time::Format::DateTime)
-            .ok()
-    });
+    let moment = i64::try_from(seconds).ok().map(aws_smithy_types::DateTime::from_secs);
+    let text = moment.and_then(|moment| moment.fmt(aws_smithy_types::date_time::Format::DateTime).ok());
     match text {
         Some(text) => format!("{}.{millis:03}Z", text.trim_end_matches('Z')),
         None => at.0.to_string(),

@@ -25,18 +25,10 @@ pub fn encode(entry: &Entry) -> Encoded<'_> {
         None => (Cow::Owned(BASE64.encode(&entry.message.payload)), true),
     };
     // SQS refuses an empty body, and base64 of nothing is empty.
-    let body = if body.is_empty() {
-        Cow::Borrowed(EMPTY_BODY)
-    } else {
-        body
-    };
+    let body = if body.is_empty() { Cow::Borrowed(EMPTY_BODY) } else { body };
     let attributes = attributes(entry, base64);
     let size = body.len() + attributes.iter().map(Attribute::size).sum::<usize>();
-    Encoded {
-        body,
-        attributes,
-        size,
-    }
+    Encoded { body, attributes, size }
 }
 
 /// The body of an empty payload: a line feed, which stands for no bytes. Decoders of base64 skip line breaks (those of Go, Python,
@@ -51,14 +43,7 @@ pub fn size_of(entry: &Entry) -> usize {
         Some(text) => (text.len(), false),
         None => (payload.len().div_ceil(3) * 4, true),
     };
-    body.max(if payload.is_empty() {
-        EMPTY_BODY.len()
-    } else {
-        0
-    }) + attributes(entry, base64)
-        .iter()
-        .map(Attribute::size)
-        .sum::<usize>()
+    body.max(if payload.is_empty() { EMPTY_BODY.len() } else { 0 }) + attributes(entry, base64).iter().map(Attribute::size).sum::<usize>()
 }
 
 /// The payload as text, if SQS accepts it as a body.
@@ -92,35 +77,19 @@ mod tests {
     }
 
     fn of_payload(payload: &[u8]) -> Entry {
-        entry(Message {
-            topic: "a/b".to_owned(),
-            payload: Bytes::copy_from_slice(payload),
-            qos: 1,
-            ..Message::default()
-        })
+        entry(Message { topic: "a/b".to_owned(), payload: Bytes::copy_from_slice(payload), qos: 1, ..Message::default() })
     }
 
     /// The payload that a consumer reads.
     fn payload_of(encoded: &Encoded<'_>) -> Vec<u8> {
-        let base64 = encoded
-            .attributes
-            .iter()
-            .any(|a| a.name == ENCODING && a.value == Value::Text("base64".into()));
-        if base64 {
-            BASE64.decode(encoded.body.trim()).unwrap()
-        } else {
-            encoded.body.as_bytes().to_vec()
-        }
+        let base64 = encoded.attributes.iter().any(|a| a.name == ENCODING && a.value == Value::Text("base64".into()));
+        if base64 { BASE64.decode(encoded.body.trim()).unwrap() } else { encoded.body.as_bytes().to_vec() }
     }
 
     /// What SQS enforces on one message, by its documentation.
     fn check_rules(encoded: &Encoded<'_>) {
         assert!(!encoded.body.is_empty() && encoded.body.chars().all(is_accepted));
-        assert!(
-            encoded.attributes.len() <= MAX_ATTRIBUTES,
-            "{} attributes",
-            encoded.attributes.len()
-        );
+        assert!(encoded.attributes.len() <= MAX_ATTRIBUTES, "{} attributes", encoded.attributes.len());
         let names: BTreeSet<_> = encoded.attributes.iter().map(|a| a.name.as_ref()).collect();
         assert_eq!(names.len(), encoded.attributes.len(), "names repeat");
         let mut size = encoded.body.len();
@@ -143,54 +112,28 @@ mod tests {
     }
 
     fn message() -> impl Strategy<Value = Message> {
-        let payload = prop_oneof![
-            any::<Vec<u8>>(),
-            any::<String>().prop_map(String::into_bytes),
-            "[ -~]{0,40}".prop_map(String::into_bytes)
-        ];
-        let name = prop_oneof![
-            any::<String>(),
-            "[a-zA-Z0-9_.-]{1,8}",
-            Just("traceparent".to_owned()),
-            "(?i)(aws|amazon|causeway)\\.[a-z]{1,3}"
-        ];
-        let value = prop_oneof![
-            any::<String>(),
-            "[a-z]{0,5}",
-            "[\u{0}-\u{1f}\u{fffd}-\u{ffff}]{0,3}"
-        ];
+        let payload =
+            prop_oneof![any::<Vec<u8>>(), any::<String>().prop_map(String::into_bytes), "[ -~]{0,40}".prop_map(String::into_bytes)];
+        let name =
+            prop_oneof![any::<String>(), "[a-zA-Z0-9_.-]{1,8}", Just("traceparent".to_owned()), "(?i)(aws|amazon|causeway)\\.[a-z]{1,3}"];
+        let value = prop_oneof![any::<String>(), "[a-z]{0,5}", "[\u{0}-\u{1f}\u{fffd}-\u{ffff}]{0,3}"];
         let user = proptest::collection::vec((name, value), 0..16);
-        let text = || {
-            proptest::option::of(prop_oneof![
-                any::<String>(),
-                "[\u{0}-\u{1f}a-z\u{ffff}]{0,4}"
-            ])
-        };
-        (
-            any::<(String, bool)>(),
-            payload,
-            text(),
-            text(),
-            any::<Option<Vec<u8>>>(),
-            user,
-        )
-            .prop_map(
-                |((topic, retain), payload, content_type, response_topic, correlation, user)| {
-                    Message {
-                        topic,
-                        payload: Bytes::from(payload),
-                        qos: 1,
-                        retain,
-                        properties: Properties {
-                            content_type,
-                            response_topic,
-                            correlation_data: correlation.map(Bytes::from),
-                            user,
-                            ..Properties::default()
-                        },
-                    }
+        let text = || proptest::option::of(prop_oneof![any::<String>(), "[\u{0}-\u{1f}a-z\u{ffff}]{0,4}"]);
+        (any::<(String, bool)>(), payload, text(), text(), any::<Option<Vec<u8>>>(), user).prop_map(
+            |((topic, retain), payload, content_type, response_topic, correlation, user)| Message {
+                topic,
+                payload: Bytes::from(payload),
+                qos: 1,
+                retain,
+                properties: Properties {
+                    content_type,
+                    response_topic,
+                    correlation_data: correlation.map(Bytes::from),
+                    user,
+                    ..Properties::default()
                 },
-            )
+            },
+        )
     }
 
     proptest! {
@@ -229,10 +172,7 @@ mod tests {
     fn text_stays_text_and_the_rest_becomes_base64() {
         for (payload, body) in [
             (&b"{\"n\":1}"[..], "{\"n\":1}"),
-            (
-                "gr\u{fc}n\t\r\n\u{1F600}\u{FFFD}".as_bytes(),
-                "gr\u{fc}n\t\r\n\u{1F600}\u{FFFD}",
-            ),
+            ("gr\u{fc}n\t\r\n\u{1F600}\u{FFFD}".as_bytes(), "gr\u{fc}n\t\r\n\u{1F600}\u{FFFD}"),
             (b"\x07bell", "B2JlbGw="),
             (b"\x00", "AA=="),
             ("\u{FFFF}".as_bytes(), "77+/"),
@@ -249,15 +189,10 @@ mod tests {
 
     #[test]
     fn fourteen_properties_with_spaces_are_packed() {
-        let user: Vec<_> = (1..=14)
-            .map(|i| (format!("p {i}"), format!("v{i}")))
-            .collect();
+        let user: Vec<_> = (1..=14).map(|i| (format!("p {i}"), format!("v{i}"))).collect();
         let entry = entry(Message {
             topic: "t".to_owned(),
-            properties: Properties {
-                user: user.clone(),
-                ..Properties::default()
-            },
+            properties: Properties { user: user.clone(), ..Properties::default() },
             ..Message::default()
         });
         let encoded = encode(&entry);
@@ -268,17 +203,11 @@ mod tests {
     #[test]
     fn properties_that_fit_are_attributes_and_traces_go_first() {
         let named = |names: &[&str]| {
-            let user = names
-                .iter()
-                .map(|name| ((*name).to_owned(), "1".to_owned()))
-                .collect();
+            let user = names.iter().map(|name| ((*name).to_owned(), "1".to_owned())).collect();
             let entry = entry(Message {
                 topic: "t".to_owned(),
                 payload: Bytes::from_static(b"x"),
-                properties: Properties {
-                    user,
-                    ..Properties::default()
-                },
+                properties: Properties { user, ..Properties::default() },
                 ..Message::default()
             });
             let encoded = encode(&entry);
@@ -293,40 +222,19 @@ mod tests {
         assert_eq!(named(&["a", "b", "c", "d", "e", "f"]).len(), 6);
         assert_eq!(
             named(&["a", "b", "c", "d", "e", "f", "g", "traceparent"]),
-            [
-                "traceparent",
-                "a",
-                "b",
-                "c",
-                "d",
-                "causeway.user_properties"
-            ]
+            ["traceparent", "a", "b", "c", "d", "causeway.user_properties"]
         );
-        assert_eq!(
-            named(&["a", "a"]),
-            ["causeway.user_properties"],
-            "repeats have no attribute of their own"
-        );
-        assert_eq!(
-            named(&["causeway.topic", "AWS.x", "a..b", ".a"]),
-            ["causeway.user_properties"]
-        );
+        assert_eq!(named(&["a", "a"]), ["causeway.user_properties"], "repeats have no attribute of their own");
+        assert_eq!(named(&["causeway.topic", "AWS.x", "a..b", ".a"]), ["causeway.user_properties"]);
     }
 
     #[test]
     fn the_time_is_iso_8601() {
         let entry = of_payload(b"x");
         let encoded = encode(&entry);
-        let at = encoded
-            .attributes
-            .iter()
-            .find(|a| a.name == attributes::PUBLISHED_AT)
-            .unwrap();
+        let at = encoded.attributes.iter().find(|a| a.name == attributes::PUBLISHED_AT).unwrap();
         assert_eq!(at.value, Value::Text("2026-03-01T12:00:00.123Z".into()));
-        let far = Entry {
-            received_at: UnixMillis(u64::MAX),
-            ..of_payload(b"x")
-        };
+        let far = Entry { received_at: UnixMillis(u64::MAX), ..of_payload(b"x") };
         check_rules(&encode(&far));
     }
 }

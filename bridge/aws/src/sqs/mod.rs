@@ -27,6 +27,9 @@ pub const MAX_MESSAGE_BYTES: usize = 1_048_576;
 /// The longest delay of a message in seconds.
 const MAX_DELAY_SECONDS: u32 = 900;
 
+/// How long a queue may take to answer whether it is there.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// Which queue, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SqsOptions {
@@ -44,22 +47,12 @@ impl SqsOptions {
     /// The queue at `queue_url`, everything else as usual.
     #[must_use]
     pub fn new(queue_url: impl Into<String>) -> Self {
-        Self {
-            queue_url: queue_url.into(),
-            region: None,
-            delay_seconds: None,
-            max_message_bytes: MAX_MESSAGE_BYTES,
-        }
+        Self { queue_url: queue_url.into(), region: None, delay_seconds: None, max_message_bytes: MAX_MESSAGE_BYTES }
     }
 
     /// The region that the URL of a queue names: `https://sqs.<region>.amazonaws.com/…`.
     fn region_in_url(&self) -> Option<&str> {
-        let host = self
-            .queue_url
-            .split_once("://")?
-            .1
-            .split(['/', ':'])
-            .next()?;
+        let host = self.queue_url.split_once("://")?.1.split(['/', ':']).next()?;
         let (region, rest) = host.strip_prefix("sqs.")?.split_once('.')?;
         rest.starts_with("amazonaws.com").then_some(region)
     }
@@ -68,42 +61,27 @@ impl SqsOptions {
         let refuse = |text: String| Err(Fault::new(FaultCode::InvalidConfig, text));
         let url = &self.queue_url;
         if !(url.starts_with("https://") || url.starts_with("http://")) {
-            return refuse(format!(
-                "queue_url `{url}` is not a URL: it looks like https://sqs.REGION.amazonaws.com/ACCOUNT/NAME"
-            ));
+            return refuse(format!("queue_url `{url}` is not a URL: it looks like https://sqs.REGION.amazonaws.com/ACCOUNT/NAME"));
         }
         if self.is_fifo() {
             return refuse(fifo_text(url));
         }
-        if let Some(delay) = self
-            .delay_seconds
-            .filter(|&delay| delay > MAX_DELAY_SECONDS)
-        {
-            return refuse(format!(
-                "delay_seconds {delay}: SQS delays a message by {MAX_DELAY_SECONDS} s at most"
-            ));
+        if let Some(delay) = self.delay_seconds.filter(|&delay| delay > MAX_DELAY_SECONDS) {
+            return refuse(format!("delay_seconds {delay}: SQS delays a message by {MAX_DELAY_SECONDS} s at most"));
         }
         if self.max_message_bytes == 0 || self.max_message_bytes > MAX_MESSAGE_BYTES {
-            return refuse(format!(
-                "max_message_bytes {}: between 1 and {MAX_MESSAGE_BYTES}",
-                self.max_message_bytes
-            ));
+            return refuse(format!("max_message_bytes {}: between 1 and {MAX_MESSAGE_BYTES}", self.max_message_bytes));
         }
         Ok(())
     }
 
     fn is_fifo(&self) -> bool {
-        self.queue_url
-            .split('?')
-            .next()
-            .is_some_and(|url| url.ends_with(".fifo"))
+        self.queue_url.split('?').next().is_some_and(|url| url.ends_with(".fifo"))
     }
 }
 
 fn fifo_text(queue: &str) -> String {
-    format!(
-        "queue `{queue}` is a FIFO queue, which this release does not send to: name a standard queue"
-    )
+    format!("queue `{queue}` is a FIFO queue, which this release does not send to: name a standard queue")
 }
 
 /// A standard SQS queue as a destination.
@@ -123,33 +101,16 @@ impl SqsSink {
     /// `INVALID_CONFIG` where an option is out of its range, the queue is a FIFO queue, or there is no region.
     pub fn new(clients: &AwsClients, options: SqsOptions) -> Result<Self, Fault> {
         options.check()?;
-        let client = clients.sqs(
-            options
-                .region
-                .as_deref()
-                .or_else(|| options.region_in_url()),
-        )?;
-        Ok(Self {
-            client,
-            options,
-            requests: AtomicU64::new(0),
-            queue_limit: AtomicUsize::new(MAX_MESSAGE_BYTES),
-        })
+        let client = clients.sqs(options.region.as_deref().or_else(|| options.region_in_url()))?;
+        Ok(Self { client, options, requests: AtomicU64::new(0), queue_limit: AtomicUsize::new(MAX_MESSAGE_BYTES) })
     }
 
     fn entry_bytes(&self) -> usize {
-        self.options
-            .max_message_bytes
-            .min(self.queue_limit.load(Ordering::Relaxed))
+        self.options.max_message_bytes.min(self.queue_limit.load(Ordering::Relaxed))
     }
 
     /// Sends the entries of `group` (indexes into `encoded`), halving the batch where SQS refuses it as a whole because of its content.
-    async fn send_group(
-        &self,
-        encoded: &[Encoded<'_>],
-        group: &[usize],
-        outcomes: &mut [Option<Outcome<()>>],
-    ) {
+    async fn send_group(&self, encoded: &[Encoded<'_>], group: &[usize], outcomes: &mut [Option<Outcome<()>>]) {
         let mut waiting = vec![group];
         while let Some(group) = waiting.pop() {
             match self.call(encoded, group).await {
@@ -172,48 +133,26 @@ impl SqsSink {
     }
 
     /// One SendMessageBatch.
-    async fn call(
-        &self,
-        encoded: &[Encoded<'_>],
-        group: &[usize],
-    ) -> Result<Vec<Outcome<()>>, CallFault> {
+    async fn call(&self, encoded: &[Encoded<'_>], group: &[usize]) -> Result<Vec<Outcome<()>>, CallFault> {
         const CALL: &str = "SendMessageBatch";
-        let entries = group
-            .iter()
-            .enumerate()
-            .filter_map(|(id, &index)| Some(self.request_entry(id, encoded.get(index)?)));
+        let entries = group.iter().enumerate().filter_map(|(id, &index)| Some(self.request_entry(id, encoded.get(index)?)));
         let entries = entries
             .collect::<Result<Vec<_>, _>>()
-            .map_err(|error| CallFault {
-                fault: Fault::new(FaultCode::InvalidConfig, format!("{CALL}: {error}")),
-                effect: Effect::None,
-            })?;
+            .map_err(|error| CallFault { fault: Fault::new(FaultCode::InvalidConfig, format!("{CALL}: {error}")), effect: Effect::None })?;
         self.requests.fetch_add(1, Ordering::Relaxed);
-        let request = self
-            .client
-            .send_message_batch()
-            .queue_url(&self.options.queue_url)
-            .set_entries(Some(entries));
+        let request = self.client.send_message_batch().queue_url(&self.options.queue_url).set_entries(Some(entries));
         match request.send().await {
             Ok(answer) => Ok(answer::outcomes(CALL, group.len(), &answer)),
             Err(error) => Err(classify(CALL, &error)),
         }
     }
 
-    fn request_entry(
-        &self,
-        id: usize,
-        encoded: &Encoded<'_>,
-    ) -> Result<SendMessageBatchRequestEntry, BuildError> {
+    fn request_entry(&self, id: usize, encoded: &Encoded<'_>) -> Result<SendMessageBatchRequestEntry, BuildError> {
         let mut entry = SendMessageBatchRequestEntry::builder()
             .id(answer::id(id))
             .message_body(encoded.body.as_ref())
             // Checked when the options were read: it is at most 900.
-            .set_delay_seconds(
-                self.options
-                    .delay_seconds
-                    .and_then(|delay| i32::try_from(delay).ok()),
-            );
+            .set_delay_seconds(self.options.delay_seconds.and_then(|delay| i32::try_from(delay).ok()));
         for attribute in &encoded.attributes {
             entry = entry.message_attributes(attribute.name.as_ref(), attribute_value(attribute)?);
         }
@@ -242,17 +181,9 @@ fn set(outcomes: &mut [Option<Outcome<()>>], index: usize, outcome: Outcome<()>)
 fn groups(encoded: &[Encoded<'_>], entry_bytes: usize) -> Vec<Vec<usize>> {
     let mut groups: Vec<Vec<usize>> = Vec::new();
     let mut bytes = 0;
-    for (index, entry) in encoded
-        .iter()
-        .enumerate()
-        .filter(|(_, entry)| entry.size <= entry_bytes)
-    {
+    for (index, entry) in encoded.iter().enumerate().filter(|(_, entry)| entry.size <= entry_bytes) {
         match groups.last_mut() {
-            Some(group)
-                if group.len() < MAX_BATCH_ENTRIES && bytes + entry.size <= MAX_MESSAGE_BYTES =>
-            {
-                group.push(index)
-            }
+            Some(group) if group.len() < MAX_BATCH_ENTRIES && bytes + entry.size <= MAX_MESSAGE_BYTES => group.push(index),
             _ => {
                 groups.push(vec![index]);
                 bytes = 0;
@@ -266,11 +197,7 @@ fn groups(encoded: &[Encoded<'_>], entry_bytes: usize) -> Vec<Vec<usize>> {
 #[async_trait]
 impl Sink for SqsSink {
     fn limits(&self) -> SinkLimits {
-        SinkLimits {
-            batch_entries: MAX_BATCH_ENTRIES,
-            batch_bytes: MAX_MESSAGE_BYTES,
-            entry_bytes: self.entry_bytes(),
-        }
+        SinkLimits { batch_entries: MAX_BATCH_ENTRIES, batch_bytes: MAX_MESSAGE_BYTES, entry_bytes: self.entry_bytes() }
     }
 
     fn size_of(&self, entry: &Entry) -> usize {
@@ -283,14 +210,8 @@ impl Sink for SqsSink {
         let mut outcomes: Vec<Option<Outcome<()>>> = encoded
             .iter()
             .map(|entry| {
-                let detail = || {
-                    format!(
-                        "{} bytes with attributes: the queue takes {limit}",
-                        entry.size
-                    )
-                };
-                (entry.size > limit)
-                    .then(|| Outcome::NotDone(Fault::new(FaultCode::PayloadTooLarge, detail())))
+                let detail = || format!("{} bytes with attributes: the queue takes {limit}", entry.size);
+                (entry.size > limit).then(|| Outcome::NotDone(Fault::new(FaultCode::PayloadTooLarge, detail())))
             })
             .collect();
         // Which of the groups was under way when the time ran out is no longer known afterwards: count those that began.
@@ -302,53 +223,35 @@ impl Sink for SqsSink {
             }
         };
         let _ = tokio::time::timeout(timeout, work).await;
-        let late = Fault::new(
-            FaultCode::Timeout,
-            format!("SendMessageBatch: no answer within {timeout:?}"),
-        );
+        let late = Fault::new(FaultCode::Timeout, format!("SendMessageBatch: no answer within {timeout:?}"));
         let missing = |index| {
-            if index < begun {
-                Outcome::Unknown(late.clone())
-            } else {
-                Outcome::NotDone(late.clone())
-            }
+            if index < begun { Outcome::Unknown(late.clone()) } else { Outcome::NotDone(late.clone()) }
         };
-        outcomes
-            .into_iter()
-            .enumerate()
-            .map(|(index, outcome)| outcome.unwrap_or_else(|| missing(index)))
-            .collect()
+        outcomes.into_iter().enumerate().map(|(index, outcome)| outcome.unwrap_or_else(|| missing(index))).collect()
     }
 
     async fn probe(&self) -> Result<(), Fault> {
         let queue = &self.options.queue_url;
         // `FifoQueue` by name is refused by standard queues, so all attributes are asked for.
-        let request = self
-            .client
-            .get_queue_attributes()
-            .queue_url(queue)
-            .attribute_names(QueueAttributeName::All);
-        let answer = request.send().await.map_err(|error| {
-            let mut fault = classify(&format!("GetQueueAttributes of `{queue}`"), &error).fault;
+        let request = self.client.get_queue_attributes().queue_url(queue).attribute_names(QueueAttributeName::All);
+        let call = format!("GetQueueAttributes of `{queue}`");
+        let Ok(answer) = tokio::time::timeout(PROBE_TIMEOUT, request.send()).await else {
+            return Err(Fault::new(FaultCode::Timeout, format!("{call}: no answer within {PROBE_TIMEOUT:?}")));
+        };
+        let answer = answer.map_err(|error| {
+            let mut fault = classify(&call, &error).fault;
             if fault.code == FaultCode::NotFound {
-                fault.detail = format!("queue `{queue}` does not exist, or not in this region and account: create it, or correct `queue_url`");
+                fault.detail =
+                    format!("queue `{queue}` does not exist, or not in this region and account: create it, or correct `queue_url`");
             }
             fault
         })?;
-        let attribute = |name| {
-            answer
-                .attributes()
-                .and_then(|all| all.get(&name))
-                .map(String::as_str)
-        };
+        let attribute = |name| answer.attributes().and_then(|all| all.get(&name)).map(String::as_str);
         if attribute(QueueAttributeName::FifoQueue) == Some("true") {
             return Err(Fault::new(FaultCode::InvalidConfig, fifo_text(queue)));
         }
-        if let Some(limit) = attribute(QueueAttributeName::MaximumMessageSize)
-            .and_then(|text| text.parse::<usize>().ok())
-        {
-            self.queue_limit
-                .store(limit.min(MAX_MESSAGE_BYTES), Ordering::Relaxed);
+        if let Some(limit) = attribute(QueueAttributeName::MaximumMessageSize).and_then(|text| text.parse::<usize>().ok()) {
+            self.queue_limit.store(limit.min(MAX_MESSAGE_BYTES), Ordering::Relaxed);
         }
         Ok(())
     }
@@ -364,50 +267,25 @@ mod tests {
     use super::*;
 
     fn sized(size: usize) -> Encoded<'static> {
-        Encoded {
-            body: "x".into(),
-            attributes: Vec::new(),
-            size,
-        }
+        Encoded { body: "x".into(), attributes: Vec::new(), size }
     }
 
     #[test]
     fn groups_keep_count_and_bytes_and_order() {
         let ones: Vec<_> = (0..23).map(|_| sized(1)).collect();
-        assert_eq!(
-            groups(&ones, 10).iter().map(Vec::len).collect::<Vec<_>>(),
-            [10, 10, 3]
-        );
+        assert_eq!(groups(&ones, 10).iter().map(Vec::len).collect::<Vec<_>>(), [10, 10, 3]);
         let half = MAX_MESSAGE_BYTES / 2;
-        let large = [
-            sized(half),
-            sized(half),
-            sized(1),
-            sized(MAX_MESSAGE_BYTES + 1),
-            sized(MAX_MESSAGE_BYTES),
-        ];
-        assert_eq!(
-            groups(&large, MAX_MESSAGE_BYTES),
-            [vec![0, 1], vec![2], vec![4]]
-        );
+        let large = [sized(half), sized(half), sized(1), sized(MAX_MESSAGE_BYTES + 1), sized(MAX_MESSAGE_BYTES)];
+        assert_eq!(groups(&large, MAX_MESSAGE_BYTES), [vec![0, 1], vec![2], vec![4]]);
     }
 
     #[test]
     fn the_region_is_read_from_the_url() {
         for (url, region) in [
-            (
-                "https://sqs.eu-central-1.amazonaws.com/123/q",
-                Some("eu-central-1"),
-            ),
-            (
-                "https://sqs.cn-north-1.amazonaws.com.cn/123/q",
-                Some("cn-north-1"),
-            ),
+            ("https://sqs.eu-central-1.amazonaws.com/123/q", Some("eu-central-1")),
+            ("https://sqs.cn-north-1.amazonaws.com.cn/123/q", Some("cn-north-1")),
             ("http://127.0.0.1:4566/000000000000/q", None),
-            (
-                "http://sqs.us-east-1.localhost.localstack.cloud:4566/000000000000/q",
-                None,
-            ),
+            ("http://sqs.us-east-1.localhost.localstack.cloud:4566/000000000000/q", None),
         ] {
             assert_eq!(SqsOptions::new(url).region_in_url(), region, "{url}");
         }
@@ -420,24 +298,11 @@ mod tests {
         for bad in [
             SqsOptions::new("my-queue"),
             SqsOptions::new("https://sqs.eu-west-1.amazonaws.com/1/q.fifo"),
-            SqsOptions {
-                delay_seconds: Some(901),
-                ..good.clone()
-            },
-            SqsOptions {
-                max_message_bytes: MAX_MESSAGE_BYTES + 1,
-                ..good.clone()
-            },
-            SqsOptions {
-                max_message_bytes: 0,
-                ..good.clone()
-            },
+            SqsOptions { delay_seconds: Some(901), ..good.clone() },
+            SqsOptions { max_message_bytes: MAX_MESSAGE_BYTES + 1, ..good.clone() },
+            SqsOptions { max_message_bytes: 0, ..good.clone() },
         ] {
-            assert_eq!(
-                bad.check().unwrap_err().code,
-                FaultCode::InvalidConfig,
-                "{bad:?}"
-            );
+            assert_eq!(bad.check().unwrap_err().code, FaultCode::InvalidConfig, "{bad:?}");
         }
     }
 }

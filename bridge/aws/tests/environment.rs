@@ -1,0 +1,60 @@
+//! What the environment says is what the clients do.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod support;
+
+use causeway_aws::{AwsClients, AwsOptions, DynamoOutbox, SqsOptions, SqsSink};
+use causeway_core::identity::LogName;
+use causeway_ports::{Outbox, Sink};
+use std::process::Command;
+use support::scripted::{Reply, Scripted};
+
+/// Runs one of the ignored tests below in a process with nothing but `variables` in its environment.
+async fn in_environment(test: &str, variables: &[(&str, &str)]) {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--ignored", "--nocapture"]).env_clear().envs(variables.iter().copied());
+    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+}
+
+const KEYS: [(&str, &str); 3] = [("AWS_ACCESS_KEY_ID", "test"), ("AWS_SECRET_ACCESS_KEY", "test"), ("AWS_REGION", "eu-central-1")];
+
+#[tokio::test]
+async fn endpoints_of_the_environment_are_honoured() {
+    let both = Scripted::start([Reply::ok("{}")]).await;
+    let sqs = Scripted::start([Reply::ok("{}")]).await;
+    let mut variables = KEYS.to_vec();
+    variables.push(("AWS_ENDPOINT_URL", &both.endpoint));
+    in_environment("reaches_store_and_queue", &variables).await;
+    assert_eq!(both.requests().len(), 2);
+    variables.push(("AWS_ENDPOINT_URL_SQS", &sqs.endpoint));
+    in_environment("reaches_store_and_queue", &variables).await;
+    assert_eq!((both.requests().len(), sqs.requests().len()), (3, 1));
+}
+
+#[tokio::test]
+async fn a_missing_region_is_said() {
+    in_environment("has_no_region", &[("AWS_EC2_METADATA_DISABLED", "true")]).await;
+}
+
+#[tokio::test]
+#[ignore = "runs in a process of its own, started by another test"]
+async fn reaches_store_and_queue() {
+    let clients = AwsClients::load(&AwsOptions::default()).await;
+    assert_eq!(clients.region(), Some("eu-central-1"));
+    clients.credentials().await.unwrap();
+    let log = LogName::new("bridge", "session", 0).unwrap();
+    assert_eq!(DynamoOutbox::new(clients.dynamodb().unwrap(), "t").read_tail(&log).await.unwrap(), None);
+    SqsSink::new(&clients, SqsOptions::new("https://sqs.eu-central-1.amazonaws.com/000000000000/q")).unwrap().probe().await.unwrap();
+}
+
+#[tokio::test]
+#[ignore = "runs in a process of its own, started by another test"]
+async fn has_no_region() {
+    let clients = AwsClients::load(&AwsOptions::default()).await;
+    let fault = clients.dynamodb().unwrap_err();
+    assert!(fault.detail.contains("AWS_REGION"), "{fault}");
+    assert!(clients.sqs(None).is_err());
+    assert!(clients.sqs(Some("eu-west-1")).is_ok(), "the region of the queue is enough");
+}

@@ -1,0 +1,194 @@
+//! The DynamoDB stores against emulators: the contracts that every store keeps, and the tables they stand in.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "tests")]
+
+mod support;
+
+use aws_sdk_dynamodb::types::{
+    AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType, TimeToLiveSpecification, TimeToLiveStatus,
+};
+use causeway_aws::schema::{self, TABLES, Table, TimeToLive};
+use causeway_aws::{DynamoDeadLetters, DynamoOutbox};
+use causeway_core::identity::{Epoch, Id128, LogName, Slot};
+use causeway_core::outcome::{FaultCode, Outcome};
+use causeway_core::rows::{Anchor, Row};
+use causeway_core::units::UnixMillis;
+use causeway_ports::conformance::{dead_letters, outbox};
+use causeway_ports::{DeadLetters, Outbox};
+use std::sync::Arc;
+use support::emulator::{Emulator, dynamodb, ministack};
+
+fn client(emulator: &Emulator) -> aws_sdk_dynamodb::Client {
+    support::clients(&emulator.endpoint).dynamodb().unwrap()
+}
+
+/// A table name of the case's own: at most 255 characters of what DynamoDB takes.
+fn table(case: &str) -> String {
+    format!("test-{case}")
+}
+
+/// Runs cases of the outbox contract, each in a table of its own.
+async fn outbox_contract(emulator: &Emulator, cases: &[&str]) {
+    for case in cases {
+        eprintln!("{}: outbox: {case}", emulator.name);
+        let store = DynamoOutbox::new(client(emulator), table(case));
+        assert_eq!(store.create().await.expect("create"), [table(case)]);
+        outbox::run(case, Arc::new(store)).await;
+    }
+}
+
+async fn dead_letter_contract(emulator: &Emulator, cases: &[&str]) {
+    for case in cases {
+        eprintln!("{}: dead letters: {case}", emulator.name);
+        let store = DynamoDeadLetters::new(client(emulator), table(case));
+        assert_eq!(store.create().await.expect("create"), [table(case)]);
+        dead_letters::run(case, Arc::new(store)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_outbox_keeps_its_contract_on_dynamodb() {
+    outbox_contract(&dynamodb(), outbox::CASES).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dead_letters_keep_their_contract_on_dynamodb() {
+    dead_letter_contract(&dynamodb(), dead_letters::CASES).await;
+}
+
+/// MiniStack is what the demo runs on: what the running bridge needs most is held there too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn both_keep_the_heart_of_their_contracts_on_ministack() {
+    let emulator = ministack();
+    let rows = [
+        "the_same_row_put_twice_is_stored_both_times",
+        "another_row_meets_what_stands_there",
+        "concurrent_puts_at_one_slot_store_exactly_one",
+        "the_tail_is_the_highest_slot_whatever_the_order_of_writes",
+        "the_head_moves_only_forward",
+        "segments_come_back_whole",
+        "large_rows_are_split_into_pages",
+        "deletes_take_any_number_of_slots_and_spare_the_rest",
+        "the_registry_keeps_the_highest_epoch",
+        "usage_counts_writes_and_reads",
+    ];
+    outbox_contract(&emulator, &rows).await;
+    let letters = [
+        "the_same_id_again_changes_nothing",
+        "large_payloads_come_back_byte_for_byte",
+        "the_oldest_come_first",
+        "equal_milliseconds_do_not_stall_a_page",
+        "a_deleted_large_letter_leaves_nothing_behind",
+    ];
+    dead_letter_contract(&emulator, &letters).await;
+}
+
+fn anchor(owner: &str) -> Row {
+    Row::Anchor(Anchor { epoch: Epoch(1), anchor_id: Id128(1), owner: owner.to_owned(), opened_at: UnixMillis(0), drained: Slot(0) })
+}
+
+async fn every_table_is_created_and_checked(emulator: &Emulator) {
+    let client = client(emulator);
+    let names: Vec<String> = TABLES.iter().map(|table| table.default_name()).collect();
+    let wanted: Vec<(&Table, &str)> = TABLES.iter().copied().zip(names.iter().map(String::as_str)).collect();
+    for (table, name) in &wanted {
+        let fault = schema::verify(&client, table, name).await.unwrap_err();
+        assert_eq!(fault.code, FaultCode::NotFound, "{fault}");
+        assert!(fault.detail.contains(name) && fault.detail.contains("causeway stores create"), "{fault}");
+    }
+    let tags = [("project".to_owned(), "causeway".to_owned())];
+    assert_eq!(schema::create_missing_tables(&client, &wanted, &tags).await.unwrap(), names);
+    assert_eq!(schema::create_missing_tables(&client, &wanted, &tags).await.unwrap(), Vec::<String>::new());
+    for (table, name) in &wanted {
+        schema::verify(&client, table, name).await.unwrap();
+        let found = client.describe_table().table_name(*name).send().await.unwrap().table.unwrap();
+        assert_eq!(found.deletion_protection_enabled, Some(true), "{name}");
+        assert_eq!(found.billing_mode_summary.unwrap().billing_mode, Some(BillingMode::PayPerRequest), "{name}");
+        let ttl = client.describe_time_to_live().table_name(*name).send().await.unwrap().time_to_live_description.unwrap();
+        let enabled = matches!(ttl.time_to_live_status, Some(TimeToLiveStatus::Enabled | TimeToLiveStatus::Enabling));
+        let attribute = match table.time_to_live {
+            TimeToLive::Attribute(name) => Some(name),
+            TimeToLive::Forbidden(_) | TimeToLive::Unused => None,
+        };
+        assert_eq!(enabled.then(|| ttl.attribute_name.unwrap()).as_deref(), attribute, "{name}");
+    }
+}
+
+async fn enable_ttl(client: &aws_sdk_dynamodb::Client, table: &str) {
+    let specification = TimeToLiveSpecification::builder().attribute_name("expires_at").enabled(true).build().unwrap();
+    client.update_time_to_live().table_name(table).time_to_live_specification(specification).send().await.unwrap();
+}
+
+async fn plain_table(client: &aws_sdk_dynamodb::Client, name: &str, keys: &[(&str, ScalarAttributeType, KeyType)]) {
+    let mut request = client.create_table().table_name(name).billing_mode(BillingMode::PayPerRequest);
+    for (key, kind, role) in keys {
+        request = request
+            .key_schema(KeySchemaElement::builder().attribute_name(*key).key_type(role.clone()).build().unwrap())
+            .attribute_definitions(AttributeDefinition::builder().attribute_name(*key).attribute_type(kind.clone()).build().unwrap());
+    }
+    request.send().await.unwrap();
+}
+
+/// Every way in which a table can be wrong: the text names the table, what was found, what is expected and what to run.
+async fn wrong_tables_are_refused(emulator: &Emulator) {
+    let client = client(emulator);
+    let text = ScalarAttributeType::S;
+    plain_table(&client, "no-sort", &[("pk", text.clone(), KeyType::Hash)]).await;
+    plain_table(&client, "other-keys", &[("id", text.clone(), KeyType::Hash), ("at", ScalarAttributeType::N, KeyType::Range)]).await;
+    plain_table(&client, "no-index", &[("pk", text.clone(), KeyType::Hash), ("sk", text.clone(), KeyType::Range)]).await;
+    for (definition, name, words) in [
+        (&schema::OUTBOX, "no-sort", ["(pk S HASH)", "(pk S HASH, sk S RANGE)", "stores create"]),
+        (&schema::OUTBOX, "other-keys", ["(id S HASH, at N RANGE)", "(pk S HASH, sk S RANGE)", "stores create"]),
+        (
+            &schema::DLQ,
+            "no-index",
+            ["no index `by_route`", "(route_id S HASH, failed_sort S RANGE)", "aws dynamodb update-table --table-name no-index"],
+        ),
+    ] {
+        let fault = schema::verify(&client, definition, name).await.unwrap_err();
+        assert_eq!(fault.code, FaultCode::InvalidConfig, "{fault}");
+        assert!(words.iter().all(|word| fault.detail.contains(word)) && fault.detail.contains(name), "{fault}");
+        assert!(schema::create_missing_tables(&client, &[(definition, name)], &[]).await.is_err(), "a wrong table is not taken over");
+    }
+    schema::verify(&client, &schema::OUTBOX, "no-index").await.expect("as an outbox it is right");
+    for (definition, name) in [(&schema::LEASES, "no-sort"), (&schema::OUTBOX, "no-index")] {
+        enable_ttl(&client, name).await;
+        let fault = schema::verify(&client, definition, name).await.unwrap_err();
+        assert_eq!(fault.code, FaultCode::InvalidConfig, "{fault}");
+        let words = [name, "`expires_at`", "aws dynamodb update-time-to-live", "Enabled=false"];
+        assert!(words.iter().all(|word| fault.detail.contains(word)), "{fault}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tables_are_created_and_checked_on_dynamodb() {
+    let emulator = dynamodb();
+    every_table_is_created_and_checked(&emulator).await;
+    wrong_tables_are_refused(&emulator).await;
+    faults_name_the_table(&emulator).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tables_are_created_and_checked_on_ministack() {
+    let emulator = ministack();
+    every_table_is_created_and_checked(&emulator).await;
+    wrong_tables_are_refused(&emulator).await;
+    let backups = client(&emulator).describe_continuous_backups().table_name("causeway-outbox").send().await.unwrap();
+    let recovery = backups.continuous_backups_description.unwrap().point_in_time_recovery_description.unwrap();
+    assert_eq!(recovery.point_in_time_recovery_status.unwrap().as_str(), "ENABLED");
+}
+
+async fn faults_name_the_table(emulator: &Emulator) {
+    let store = DynamoOutbox::new(client(emulator), "nowhere");
+    let log = LogName::new("bridge", "session", 0).unwrap();
+    let fault = store.read_tail(&log).await.unwrap_err();
+    assert_eq!(fault.code, FaultCode::NotFound, "{fault}");
+    assert!(fault.detail.contains("nowhere"), "{fault}");
+    let Outcome::NotDone(fault) = store.put(&log, Slot(1), &anchor("a")).await else { panic!("a missing table takes nothing") };
+    assert_eq!(fault.code, FaultCode::NotFound, "{fault}");
+    let Outcome::NotDone(fault) = store.put(&log, Slot(1), &anchor(&"x".repeat(500_000))).await else { panic!("too large") };
+    assert_eq!(fault.code, FaultCode::PayloadTooLarge, "{fault}");
+    let Outcome::NotDone(fault) = store.delete(&log, &[Slot(3), Slot::HEAD]).await else { panic!("the head row is never deleted") };
+    assert_eq!(fault.code, FaultCode::ProtocolError, "{fault}");
+    let letters = DynamoDeadLetters::new(client(emulator), "nowhere");
+    assert_eq!(letters.get(Id128(1)).await.unwrap_err().code, FaultCode::NotFound);
+}
