@@ -183,7 +183,13 @@ async fn detailed_pages_ask_for_the_key_where_there_is_one() {
 async fn the_page_and_its_parts_are_served_and_run_nothing_foreign() {
     let (collector, _) = collector_with_clock();
     let server = Server::start(Monitor::new(collector, json!({}), None)).await;
-    for (path, kind) in [("/", "text/html"), ("/page.js", "text/javascript"), ("/page.css", "text/css"), ("/metrics", "text/plain")] {
+    for (path, kind) in [
+        ("/", "text/html"),
+        ("/page.js", "text/javascript"),
+        ("/page.css", "text/css"),
+        ("/icon.svg", "image/svg+xml"),
+        ("/metrics", "text/plain"),
+    ] {
         let answer = reqwest::get(format!("{}{path}", server.base)).await.unwrap();
         assert_eq!(answer.status(), StatusCode::OK);
         assert!(answer.headers()["content-type"].to_str().unwrap().starts_with(kind), "{path}");

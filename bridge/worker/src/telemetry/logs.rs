@@ -19,32 +19,62 @@ pub enum LogFormat {
 /// The environment variable whose directives, such as `debug` or `causeway_mqtt=trace`, go before the configured level.
 pub const LEVEL_VARIABLE: &str = "CAUSEWAY_LOG";
 
-/// Starts logging for the rest of the process. Later calls change nothing.
-///
-/// Dependencies are heard from `warn` on: what they say at `info` and below is theirs to phrase and may quote requests.
+/// The crates of this program, whose `info` and below is written for operators.
+const OURS: [&str; 6] = ["causeway_worker", "causeway", "causeway_core", "causeway_mqtt", "causeway_aws", "causeway_local"];
+
+/// Starts logging for the rest of the process, panics included. Later calls change nothing.
 pub fn start(format: LogFormat, level: &str) {
-    let level = level.parse().unwrap_or(LevelFilter::INFO);
-    let ours = ["causeway_worker", "causeway", "causeway_core", "causeway_mqtt", "causeway_aws", "causeway_local"];
-    let directives = ours.map(|name| format!("{name}={level}")).join(",");
-    let dependencies = level.min(LevelFilter::WARN);
-    let fallback = || EnvFilter::builder().parse_lossy(format!("{dependencies},{directives}"));
-    let filter = match std::env::var(LEVEL_VARIABLE) {
-        Ok(text) if !text.trim().is_empty() => match text.trim().parse::<LevelFilter>() {
-            Ok(level) => EnvFilter::builder().parse_lossy(format!(
-                "{},{}",
-                level.min(LevelFilter::WARN),
-                ours.map(|name| format!("{name}={level}")).join(",")
-            )),
-            Err(_) => EnvFilter::builder().parse_lossy(format!("{dependencies},{directives},{text}")),
-        },
-        _ => fallback(),
-    };
+    let chosen = std::env::var(LEVEL_VARIABLE).unwrap_or_default();
+    let filter = EnvFilter::builder().parse_lossy(directives(level, &chosen));
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    // A second start (in tests) is refused by the library; the first one stays.
-    let _ = match format {
-        LogFormat::Json => tracing::subscriber::set_global_default(
-            builder.json().flatten_event(true).with_current_span(true).with_span_list(false).finish(),
-        ),
+    let started = match format {
+        LogFormat::Json => {
+            let json = builder.json().flatten_event(true).with_current_span(true).with_span_list(false);
+            tracing::subscriber::set_global_default(json.finish())
+        }
         LogFormat::Human => tracing::subscriber::set_global_default(builder.with_ansi(std::io::stderr().is_terminal()).finish()),
     };
+    if started.is_ok() {
+        // The message of a panic may quote a value; where it happened is enough to find the defect.
+        std::panic::set_hook(Box::new(|panic| {
+            let place = panic.location().map(ToString::to_string).unwrap_or_default();
+            tracing::error!(%place, "a task broke: a defect, please report it with this log");
+        }));
+    }
+}
+
+/// What is logged: `level` of our crates, as configured or as the environment's `chosen` says, and whatever further directives it holds.
+///
+/// Dependencies are heard from `warn` on: what they say at `info` and below is theirs to phrase and may quote requests.
+fn directives(level: &str, chosen: &str) -> String {
+    let chosen = chosen.trim();
+    let (level, further) = match chosen.parse::<LevelFilter>() {
+        Ok(level) if !chosen.is_empty() => (level, ""),
+        Ok(_) | Err(_) => (level.parse().unwrap_or(LevelFilter::INFO), chosen),
+    };
+    let ours = OURS.map(|name| format!("{name}={level}")).join(",");
+    let dependencies = level.min(LevelFilter::WARN);
+    [dependencies.to_string(), ours, further.to_owned()].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn the_environment_goes_before_the_configuration_and_dependencies_stay_quiet() {
+        for (level, chosen, expected) in [
+            ("info", "", ["warn,", "causeway_worker=info"]),
+            ("error", "", ["error,", "causeway_core=error"]),
+            ("info", "debug", ["warn,", "causeway_mqtt=debug"]),
+            ("info", " trace ", ["warn,", "causeway_aws=trace"]),
+            ("nonsense", "", ["warn,", "causeway_worker=info"]),
+            ("info", "causeway_mqtt=trace", ["warn,", "causeway_mqtt=info,causeway_aws=info,causeway_local=info,causeway_mqtt=trace"]),
+        ] {
+            let text = directives(level, chosen);
+            assert!(text.starts_with(expected[0]) && text.contains(expected[1]), "{level} {chosen}: {text}");
+            assert!(EnvFilter::builder().parse(&text).is_ok(), "{text}");
+        }
+    }
 }
