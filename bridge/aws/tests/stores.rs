@@ -4,12 +4,15 @@
 mod support;
 
 use aws_sdk_dynamodb::types::{
-    AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType, TimeToLiveSpecification, TimeToLiveStatus,
+    AttributeDefinition, AttributeValue, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType, TimeToLiveSpecification,
+    TimeToLiveStatus,
 };
 use causeway_aws::schema::{self, TABLES, Table, TimeToLive};
 use causeway_aws::{DynamoDeadLetters, DynamoOutbox};
+use causeway_core::dead_letter::{DeadLetter, DeadLetterState, Destination};
 use causeway_core::identity::{Epoch, Id128, LogName, Slot};
-use causeway_core::outcome::{FaultCode, Outcome};
+use causeway_core::message::{Entry, Message};
+use causeway_core::outcome::{Fault, FaultCode, Outcome};
 use causeway_core::rows::{Anchor, Row};
 use causeway_core::units::UnixMillis;
 use causeway_ports::conformance::{dead_letters, outbox};
@@ -80,6 +83,55 @@ async fn both_keep_the_heart_of_their_contracts_on_ministack() {
         "a_deleted_large_letter_leaves_nothing_behind",
     ];
     dead_letter_contract(&emulator, &letters).await;
+}
+
+fn letter(payload: usize, redrive_count: u32, attempts: u32) -> DeadLetter {
+    let message = Message { topic: "a/b".to_owned(), payload: vec![7_u8; payload].into(), ..Message::default() };
+    let entry = Entry { id: Id128(77), route: "r".into(), source: "s".into(), received_at: UnixMillis(1), expires_at: None, message };
+    let fault = Fault::new(FaultCode::Refused, "no");
+    DeadLetter { redrive_count, ..DeadLetter::new(&entry, &Destination::default(), &fault, attempts, UnixMillis(1_772_366_400_000)) }
+}
+
+/// What a redrive leaves behind: the letter as a tombstone with its count raised.
+async fn put_back(client: &aws_sdk_dynamodb::Client, table: &str, count: u32) {
+    let request = client.update_item().table_name(table).key("pk", AttributeValue::S(format!("DLQ#{}", Id128(77))));
+    let request = request.key("sk", AttributeValue::S("0".to_owned())).update_expression("SET #state = :state, redrive_count = :count");
+    let request = request
+        .expression_attribute_names("#state", "state")
+        .expression_attribute_values(":state", AttributeValue::S("redriven".to_owned()));
+    request.expression_attribute_values(":count", AttributeValue::N(count.to_string())).send().await.unwrap();
+}
+
+/// A letter that was put back may die again, once for each time, and a replay of its first death changes nothing.
+async fn a_letter_that_was_put_back_can_die_again(emulator: &Emulator) {
+    let client = client(emulator);
+    for payload in [10, 1_000_000] {
+        let table = format!("redriven-{payload}");
+        let store = DynamoDeadLetters::new(client.clone(), &table);
+        store.create().await.unwrap();
+        assert_eq!(store.park(&letter(payload, 0, 1)).await, Outcome::Done(()));
+        put_back(&client, &table, 1).await;
+        assert_eq!(store.park(&letter(payload, 0, 2)).await, Outcome::Done(()));
+        assert_eq!(store.get(Id128(77)).await.unwrap().unwrap().state, DeadLetterState::Redriven, "a replay does not raise the dead");
+        let again = letter(payload, 1, 3);
+        assert_eq!(store.park(&again).await, Outcome::Done(()));
+        assert_eq!(store.get(Id128(77)).await.unwrap(), Some(again));
+    }
+}
+
+/// A delete that ended after the first row is finished by the next one.
+async fn a_half_deleted_letter_is_swept(emulator: &Emulator) {
+    let client = client(emulator);
+    let store = DynamoDeadLetters::new(client.clone(), "half");
+    store.create().await.unwrap();
+    assert_eq!(store.park(&letter(1_000_000, 0, 1)).await, Outcome::Done(()));
+    let key = format!("DLQ#{}", Id128(77));
+    let first = client.delete_item().table_name("half").key("pk", AttributeValue::S(key)).key("sk", AttributeValue::S("0".to_owned()));
+    first.send().await.unwrap();
+    let rows = async || client.scan().table_name("half").send().await.unwrap().count;
+    assert_eq!(rows().await, 3);
+    assert_eq!(store.delete(Id128(77)).await, Outcome::Done(false));
+    assert_eq!(rows().await, 0);
 }
 
 fn anchor(owner: &str) -> Row {
@@ -160,11 +212,13 @@ async fn wrong_tables_are_refused(emulator: &Emulator) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tables_are_created_and_checked_on_dynamodb() {
+async fn tables_and_letters_on_dynamodb() {
     let emulator = dynamodb();
     every_table_is_created_and_checked(&emulator).await;
     wrong_tables_are_refused(&emulator).await;
     faults_name_the_table(&emulator).await;
+    a_letter_that_was_put_back_can_die_again(&emulator).await;
+    a_half_deleted_letter_is_swept(&emulator).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
