@@ -172,7 +172,9 @@ impl Session {
 
     /// Puts `event` behind everything that waits for the consumer.
     pub(crate) fn report(&mut self, event: SourceEvent) {
-        self.spill.push_back(event.into());
+        if !self.closing {
+            self.spill.push_back(event.into());
+        }
     }
 
     /// Whether something waits for room.

@@ -47,6 +47,7 @@ pub fn start(options: SourceOptions, seed: u64) -> Result<MqttSource, MqttConfig
         tls,
         control: wanted,
         epoch: ConnectionEpoch(0),
+        kept: false,
     };
     Ok(MqttSource { events: receiver, control, shared, task: Some(tokio::spawn(task.run())), paused: false, held: None, closed: false })
 }
@@ -59,6 +60,8 @@ struct Task {
     outside: Surroundings,
     control: watch::Receiver<Control>,
     epoch: ConnectionEpoch,
+    /// Whether the broker keeps the session of the current connection when it ends: asked for, and not declined in the CONNACK.
+    kept: bool,
 }
 
 impl Task {
@@ -85,9 +88,10 @@ impl Task {
         };
         let Opened { client, mut event_loop, socket, connack } = opened;
         let (since, session_present) = (Instant::now(), connack.session_present);
+        self.kept = keeps_session(&connack, &self.options);
         self.note_connected(session_present);
         let keep_alive = connection::watched_keep_alive(&event_loop, &self.options);
-        let mut session = Session::new(client, self.epoch, &self.options, keep_alive, terms(&connack, &self.options), &self.outside);
+        let mut session = Session::new(client, self.epoch, &self.options, keep_alive, terms(&connack, self.kept), &self.outside);
         session.report(SourceEvent::Connected { connection: self.epoch, session_present });
         let end = connection::run(&mut event_loop, &mut session, &self.outside.events, &mut self.control).await;
         // At once, before anything waits for the consumer.
@@ -96,7 +100,7 @@ impl Task {
         if since.elapsed() >= STABLE_AFTER || (session.made_progress() && end.cause != Cause::Poison) {
             self.backoff.reset();
         }
-        if end.cause == Cause::Full && self.options.is_durable() {
+        if end.cause == Cause::Full && self.kept {
             self.outside.shared.resumed_at.store(self.epoch.0 + 1, Ordering::Relaxed);
         }
         while let Some(item) = session.next_waiting() {
@@ -152,9 +156,17 @@ impl Task {
     }
 }
 
-fn terms(connack: &ConnAck, options: &SourceOptions) -> Terms {
+fn terms(connack: &ConnAck, durable: bool) -> Terms {
     let identifiers = connack.properties.as_ref().and_then(|properties| properties.subscription_identifiers_available) != Some(0);
-    Terms { durable: options.is_durable(), identifiers }
+    Terms { durable, identifiers }
+}
+
+fn keeps_session(connack: &ConnAck, options: &SourceOptions) -> bool {
+    let granted = connack.properties.as_ref().and_then(|properties| properties.session_expiry_interval).unwrap_or(options.session_expiry);
+    if granted < options.session_expiry {
+        tracing::warn!(granted, asked = options.session_expiry, "the broker keeps the session for fewer seconds than asked for");
+    }
+    granted > 0
 }
 
 /// The result of `work`, or `None` as soon as the handle wants to close or is gone.

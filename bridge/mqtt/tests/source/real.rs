@@ -170,12 +170,12 @@ async fn what_is_published_while_the_client_is_away_arrives() {
 async fn a_backlog_larger_than_the_window_arrives_in_order() {
     let broker = Mosquitto::start().await;
     leave_a_session(broker.port, &[("a", "r")]).await;
-    Publisher::connect(broker.port).await.publish_all(&numbered("a", 0..10_000)).await;
+    Publisher::connect(broker.port).await.publish_all(&numbered("a", 0..5_000)).await;
     let mut wanted = options(broker.port, &[("a", "r")]);
     wanted.receive_maximum = 20;
     let mut source = source(wanted);
     let mut expected = 0;
-    while expected < 10_000 {
+    while expected < 5_000 {
         match next(&mut source).await {
             SourceEvent::Delivery(delivery) => {
                 let n: usize = text(&delivery).parse().unwrap();

@@ -53,6 +53,34 @@ async fn a_session_that_ends_with_the_connection_gets_retained_messages_each_tim
     assert!(matches!(peer.grant(1).await[0], Sent::Subscribe { options: 0x01, .. }));
 }
 
+/// The CONNACK may shorten what was asked for, down to nothing.
+#[tokio::test]
+async fn a_broker_that_declines_to_keep_the_session_is_taken_at_its_word() {
+    let broker = ScriptedBroker::new().await;
+    let _source = source(options(broker.port, &[("a", "r")]));
+    let (mut peer, _) = broker.accept().await;
+    peer.send(connack(false, 0, &[0x11, 0, 0, 0, 0])).await;
+    assert!(matches!(peer.grant(1).await[0], Sent::Subscribe { options: 0x01, .. }));
+}
+
+/// The answer to a subscription that comes after the wish to close must not cut the goodbye short.
+#[tokio::test]
+async fn closing_before_the_subscriptions_are_answered_still_says_goodbye() {
+    let broker = ScriptedBroker::new().await;
+    let mut source = source(options(broker.port, &[("a", "r")]));
+    let mut peer = broker.welcome(false).await;
+    connected(&mut source).await;
+    peer.send(Publish::new("a", 1, "x").encode()).await;
+    let early = delivery(&mut source).await;
+    source.acknowledge(early.id);
+    let serving = tokio::spawn(async move {
+        peer.grant(1).await;
+        peer.rest().await
+    });
+    source.close(PATIENCE).await;
+    assert_eq!(serving.await.unwrap(), [Sent::PubAck(1), Sent::Disconnect(0)]);
+}
+
 #[tokio::test]
 async fn a_broker_without_subscription_identifiers_is_asked_without_them() {
     let broker = ScriptedBroker::new().await;
