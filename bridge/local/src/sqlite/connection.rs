@@ -60,3 +60,22 @@ fn open(path: &Path, access: OpenFlags) -> Result<Connection, LocalStoreError> {
     connection.set_prepared_statement_cache_capacity(CACHED_STATEMENTS);
     Ok(connection)
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    /// No test can pull the plug: that every commit reaches the disk rests on these settings.
+    #[test]
+    fn every_commit_is_synced() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("causeway.db");
+        std::fs::write(&path, "").unwrap();
+        let connection = open_to_write(&path).unwrap();
+        let mode: String = connection.pragma_query_value(None, "journal_mode", |row| row.get(0)).unwrap();
+        let number = |name: &str| -> i64 { connection.pragma_query_value(None, name, |row| row.get(0)).unwrap() };
+        const FULL: i64 = 2;
+        assert_eq!((mode.as_str(), number("synchronous"), number("journal_size_limit")), ("wal", FULL, WAL_BYTES as i64));
+    }
+}

@@ -209,3 +209,40 @@ pub(super) fn left_nothing(error: &rusqlite::Error) -> bool {
         Some(ErrorCode::SystemIoFailure | ErrorCode::OutOfMemory | ErrorCode::InternalMalfunction | ErrorCode::Unknown)
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rusqlite::ffi;
+
+    fn sqlite(code: i32) -> rusqlite::Error {
+        rusqlite::Error::SqliteFailure(ffi::Error::new(code), None)
+    }
+
+    #[test]
+    fn only_errors_after_which_a_commit_may_stand_are_uncertain() {
+        for code in
+            [ffi::SQLITE_FULL, ffi::SQLITE_BUSY, ffi::SQLITE_READONLY, ffi::SQLITE_CORRUPT, ffi::SQLITE_CONSTRAINT, ffi::SQLITE_TOOBIG]
+        {
+            assert!(left_nothing(&sqlite(code)), "{code}");
+        }
+        for code in [ffi::SQLITE_IOERR_FSYNC, ffi::SQLITE_IOERR_WRITE, ffi::SQLITE_IOERR_SHMSIZE, ffi::SQLITE_NOMEM] {
+            assert!(!left_nothing(&sqlite(code)), "{code}");
+        }
+    }
+
+    #[test]
+    fn errors_become_facts() {
+        let facts = [
+            (ffi::SQLITE_FULL, FaultCode::StorageFull),
+            (ffi::SQLITE_IOERR_SHMSIZE, FaultCode::StorageFull),
+            (ffi::SQLITE_IOERR_FSYNC, FaultCode::Unavailable),
+            (ffi::SQLITE_BUSY, FaultCode::Unavailable),
+            (ffi::SQLITE_READONLY, FaultCode::NotAuthorized),
+            (ffi::SQLITE_CORRUPT, FaultCode::InvalidConfig),
+        ];
+        for (sqlite_code, code) in facts {
+            assert_eq!(fault(&sqlite(sqlite_code)).code, code, "{sqlite_code}");
+        }
+    }
+}

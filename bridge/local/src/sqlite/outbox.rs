@@ -251,3 +251,24 @@ fn record(row: &rusqlite::Row<'_>) -> rusqlite::Result<LogRecord> {
     };
     Ok(LogRecord { log, epoch: Epoch(epoch), lanes: row.get(2)?, state })
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::super::schema;
+    use super::*;
+
+    /// The tail and a page cost what they answer, however long the log.
+    #[test]
+    fn tail_and_pages_walk_the_key() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        schema::create(&mut connection).unwrap();
+        for (sql, values) in [(TAIL, 1), (PAGE, 3), (META, 2), (READ_HEAD, 1), (DELETE, 2)] {
+            let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+            let plan: Vec<String> =
+                statement.query_map(rusqlite::params_from_iter(vec![0; values]), |row| row.get(3)).unwrap().map(Result::unwrap).collect();
+            assert_eq!(plan.len(), 1, "{plan:?}");
+            assert!(plan[0].starts_with("SEARCH outbox USING PRIMARY KEY (pk=? AND sk"), "{plan:?}");
+        }
+    }
+}
