@@ -1,7 +1,7 @@
 //! Configuration files: reading them, and telling what is wrong with them.
 
 use super::error::exit::UNUSABLE as EXIT_UNUSABLE;
-use causeway_core::config::{self, Examined, Fault, Loaded, MAX_BYTES, Position, Severity, Source};
+use causeway_core::config::{self, Examined, Fault, MAX_BYTES, Position, Severity, Source};
 use core::fmt::Write as _;
 use serde_json::{Value, json};
 use std::fs::File;
@@ -95,30 +95,6 @@ pub fn examine(paths: &[PathBuf]) -> Result<(Examined, Vec<ConfigFile>), Vec<Fau
     let sources: Vec<Source<'_>> = files.iter().map(|file| Source { name: &file.name, text: &file.text }).collect();
     let examined = config::examine(&sources, &|name| std::env::var(name).ok());
     Ok((examined, files))
-}
-
-/// Reads configuration files for a command that needs a usable one. Faults, and warnings too, go to standard error.
-///
-/// # Errors
-/// The exit code, [`UNUSABLE`].
-pub fn load(paths: &[PathBuf]) -> Result<Loaded, u8> {
-    let (examined, files) = match examine(paths) {
-        Ok(found) => found,
-        Err(faults) => {
-            complain(&report(&faults, &[]));
-            return Err(UNUSABLE);
-        }
-    };
-    match examined.into_loaded() {
-        Ok(loaded) => {
-            complain(&report(&loaded.warnings, &files));
-            Ok(loaded)
-        }
-        Err(faults) => {
-            complain(&report(&faults, &files));
-            Err(UNUSABLE)
-        }
-    }
 }
 
 /// Tells what `run` cannot do, with the lines of the files that say it.
