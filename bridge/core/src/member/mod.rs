@@ -12,6 +12,7 @@ use crate::lease::{Condition, Held, LeaseAnswer, LeaseWrite};
 use crate::log::writer::WriterEnd;
 use crate::outcome::{Fault, Outcome};
 use crate::units::{Instant, UnixMillis};
+use crate::worker::counters::RouteCounters;
 use crate::worker::options::OwnerOptions;
 use crate::worker::{self, End, Owner};
 use core::time::Duration;
@@ -179,6 +180,8 @@ pub struct Member {
     terms: u64,
     part: Part,
     stopping: bool,
+    /// What the owners of earlier terms counted, for each route and last for entries whose route is gone.
+    past: Vec<RouteCounters>,
     effects: Vec<Effect>,
 }
 
@@ -196,9 +199,26 @@ impl Member {
             terms: 0,
             part: Part::Standby,
             stopping: false,
+            past: vec![RouteCounters::default(); options.owner.routes.len() + 1],
             effects: Vec::new(),
             options,
         }
+    }
+
+    /// What the owners of earlier terms counted, for each route and last for entries whose route is gone.
+    #[must_use]
+    pub fn past_counters(&self) -> &[RouteCounters] {
+        &self.past
+    }
+
+    /// Ends the term, if one runs: its owner's counters are kept.
+    fn go(&mut self, state: State) {
+        if let State::Owner(tenure) = &self.state {
+            for (past, closed) in self.past.iter_mut().zip(tenure.owner.closing_counters()) {
+                past.add(&closed);
+            }
+        }
+        self.state = state;
     }
 
     /// The part that it plays.
@@ -368,7 +388,7 @@ impl Member {
         let version = held.row.tuple.version;
         let holder = Holder::new(self.options.upkeep, held, now, Jitter::new(self.options.owner.jitter_seed ^ version));
         let owner = self.new_owner(&holder);
-        self.state = State::Owner(Box::new(Tenure { term, holder, owner, leaving: None, converged_once: false, broker_lost_at: None, raise_above: None }));
+        self.go(State::Owner(Box::new(Tenure { term, holder, owner, leaving: None, converged_once: false, broker_lost_at: None, raise_above: None })));
         self.become_part(Part::Owner { term, version });
     }
 
@@ -414,7 +434,7 @@ impl Member {
                 let State::Owner(tenure) = &mut self.state else { return };
                 let then = tenure.leaving.take().unwrap_or(Then::HoldOff(self.options.hold_off));
                 let write = tenure.holder.release();
-                self.state = State::Releasing { write: Some(write), then };
+                self.go(State::Releasing { write: Some(write), then });
             }
             End::Ended(WriterEnd::EpochTooLow { found }) => {
                 if let State::Owner(tenure) = &mut self.state {
@@ -490,28 +510,28 @@ impl Member {
         let write = (!keep_off).then(|| tenure.holder.release());
         self.become_part(Part::SteppingDown(reason));
         self.effects.push(Effect::Owner { term, effect: worker::Effect::CloseSource });
-        self.state = State::Releasing { write, then };
+        self.go(State::Releasing { write, then });
     }
 
     fn follow(&mut self, now: Instant, then: Then) {
         match then {
             Then::End(result) => self.end(result),
             Then::HoldOff(pause) => {
-                self.state = State::HoldingOff { until: now.plus(pause) };
+                self.go(State::HoldingOff { until: now.plus(pause) });
                 self.become_part(Part::HoldingOff(pause));
             }
         }
     }
 
     fn end(&mut self, result: Result<(), Fault>) {
-        self.state = State::Finished;
+        self.go(State::Finished);
         self.effects.push(Effect::Finished(result));
     }
 
     fn settle(&mut self, now: Instant, wall: UnixMillis, owner_settled: bool) {
         match &mut self.state {
             State::HoldingOff { until } if now >= *until => {
-                self.state = State::Standby { standby: Standby::new(self.options.candidate.clone()), next_poll: now };
+                self.go(State::Standby { standby: Standby::new(self.options.candidate.clone()), next_poll: now });
                 self.become_part(Part::Standby);
                 self.settle(now, wall, owner_settled);
             }

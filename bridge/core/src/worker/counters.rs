@@ -17,8 +17,25 @@ pub struct RouteCounters {
     pub expired: u64,
     /// Dropped because they were refused for good, as the policy wants.
     pub dropped: u64,
+    /// Left in the log, or not durable and not acknowledged, when the owner ended: the next owner or the source brings them again.
+    pub handed_over: u64,
     /// In the log and not in memory: appended by this process and to be read back.
     pub unloaded: u64,
+}
+
+impl RouteCounters {
+    /// Adds what a later owner of this process counted.
+    pub const fn add(&mut self, later: &Self) {
+        self.received += later.received;
+        self.recovered += later.recovered;
+        self.delivered += later.delivered;
+        self.dead_lettered += later.dead_lettered;
+        self.returned += later.returned;
+        self.expired += later.expired;
+        self.dropped += later.dropped;
+        self.handed_over += later.handed_over;
+        self.unloaded += later.unloaded;
+    }
 }
 
 /// A route's counters, and what it holds now.
@@ -35,12 +52,19 @@ pub struct RouteStatus {
 }
 
 impl RouteStatus {
+    /// The counters of an owner that ends now: what it still holds is handed over.
+    #[must_use]
+    pub fn closed(self) -> RouteCounters {
+        let handed_over = self.pending + self.in_outbox + self.in_flight;
+        RouteCounters { handed_over, unloaded: 0, ..self.counters }
+    }
+
     /// What came in less what went out and what is still here: zero, or messages were lost or invented.
     #[must_use]
     pub fn imbalance(&self) -> i64 {
         let counters = &self.counters;
         let came = counters.received + counters.recovered;
-        let gone = counters.delivered + counters.dead_lettered + counters.expired + counters.dropped + counters.returned;
+        let gone = counters.delivered + counters.dead_lettered + counters.expired + counters.dropped + counters.returned + counters.handed_over;
         came.cast_signed() - (gone + self.pending + self.in_outbox + self.in_flight).cast_signed()
     }
 }

@@ -825,6 +825,12 @@ impl Owner {
         }
     }
 
+    /// The counters of each route as if the owner ended now.
+    #[must_use]
+    pub fn closing_counters(&self) -> Vec<RouteCounters> {
+        (0..self.counters.len()).map(|route| self.route_status(route).closed()).collect()
+    }
+
     fn phase(&self) -> Phase {
         if self.stage == Stage::Finished {
             return Phase::Stopped;
