@@ -6,11 +6,13 @@ The additions reach into private names of one release, so that release is assert
 * CloudFormation drops time-to-live and point-in-time recovery of tables, and the VPC's `CidrBlock` attribute.
 * With AUTH=true, batch calls of SQS are authorised under names that AWS does not have.
 * With AUTH=true, policies that demand TLS shut out a client on plain HTTP, which is all there is on loopback.
+* Receiving from a queue and deleting from it walk over all messages several times, so that a long queue crawls.
 """
 
 import importlib.metadata
 import secrets
 import sys
+import time
 
 PINNED = "1.5.33"
 
@@ -25,6 +27,7 @@ def main() -> None:
     add_table_settings()
     authorise_batches_like_aws()
     treat_loopback_as_tls()
+    keep_long_queues_fast()
 
     from ministack.app import main as serve
 
@@ -129,6 +132,62 @@ def treat_loopback_as_tls() -> None:
         return "true" if key.lower() == "aws:securetransport" else original(key, context)
 
     iam_evaluator._resolve_condition_key = resolve
+
+
+def keep_long_queues_fast() -> None:
+    """One walk at most for each call, and none further than needed. Results are the same."""
+    from ministack.services import sqs
+
+    collect, expire = sqs._collect_msgs, sqs._expire_retained
+
+    def collect_first(queue, count, visibility):
+        if queue["is_fifo"]:
+            return collect(queue, count, visibility)
+        now = time.time()
+        found = []
+        for message in queue["messages"]:
+            sqs._ensure_msg_fields(message)
+            if message["visible_at"] <= now:
+                found.append(message)
+                if len(found) == count:
+                    break
+        return collect({**queue, "messages": found}, count, visibility)
+
+    def expire_if_due(queue):
+        """Messages stand in the order in which they were sent: if the first is young, all are."""
+        messages = queue["messages"]
+        retention = float(queue["attributes"].get("MessageRetentionPeriod", "345600"))
+        if messages and messages[0].get("enqueued_at", messages[0].get("sent_at", 0)) <= time.time() - retention:
+            expire(queue)
+
+    def delete_batch(data, queue_url):
+        queue = sqs._get_q(data.get("QueueUrl", queue_url), "sqs:DeleteMessage")
+        entries = data.get("Entries", [])
+        sqs._validate_batch_entries(entries, "DeleteMessageBatchRequestEntry")
+        wanted = {entry.get("ReceiptHandle", "") for entry in entries}
+        kept, deleted = [], set()
+        for message in queue["messages"]:
+            handle = message.get("receipt_handle")
+            if handle is not None and handle in wanted:
+                deleted.add(handle)
+            else:
+                kept.append(message)
+        queue["messages"] = kept
+        answer = {"Successful": [], "Failed": []}
+        for entry in entries:
+            if entry.get("ReceiptHandle", "") in deleted:
+                answer["Successful"].append({"Id": entry.get("Id", "")})
+            else:
+                message = "The input receipt handle is invalid."
+                fault = {"Code": "ReceiptHandleIsInvalid", "Message": message, "SenderFault": True}
+                answer["Failed"].append({"Id": entry.get("Id", ""), **fault})
+        return answer
+
+    sqs._collect_msgs = collect_first
+    sqs._expire_retained = expire_if_due
+    for table in (value for value in vars(sqs).values() if isinstance(value, dict)):
+        if table.get("DeleteMessageBatch") is sqs._act_delete_message_batch:
+            table["DeleteMessageBatch"] = delete_batch
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@ use anyhow::{Result, bail};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use rumqttc::mqttbytes::QoS;
-use rumqttc::{AsyncClient, EventLoop, MqttOptions, PublishNotice, PublishNoticeError, PublishOptions};
+use rumqttc::mqttbytes::v5::PubAckReason;
+use rumqttc::{AsyncClient, EventLoop, MqttOptions, PublishNotice, PublishNoticeError, PublishOptions, PublishResult, SessionMode};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -70,7 +71,7 @@ impl Progress {
     }
 }
 
-type Answer = (u64, Result<(), PublishNoticeError>);
+type Answer = (u64, Result<PublishResult, PublishNoticeError>);
 
 struct Work<'a> {
     publisher: &'a Publisher,
@@ -146,11 +147,13 @@ impl Work<'_> {
         }
         loop {
             while self.next < self.due() && answers.len() < WINDOW {
-                match self.publish(client, self.next).await {
-                    Ok(notice) => answers.push(answer(self.next, notice)),
+                let index = self.next;
+                // Whatever comes of it, it is outstanding from here on, and the next connection repeats what is outstanding.
+                self.next += 1;
+                match self.publish(client, index).await {
+                    Ok(notice) => answers.push(answer(index, notice)),
                     Err(why) => return Ok(Ended::Broken(why)),
                 }
-                self.next += 1;
             }
             if self.next == self.publisher.numbers.end && self.outstanding.is_empty() {
                 return Ok(Ended::Complete);
@@ -184,10 +187,10 @@ impl Work<'_> {
     }
 
     /// Notes an answer. `Some`: the connection is no good any more.
-    fn answered(&mut self, index: u64, result: Result<(), PublishNoticeError>) -> Result<Option<String>> {
+    fn answered(&mut self, index: u64, result: Result<PublishResult, PublishNoticeError>) -> Result<Option<String>> {
         match result {
-            Ok(()) => {}
-            Err(PublishNoticeError::V5PubAck(rumqttc::mqttbytes::v5::PubAckReason::NoMatchingSubscribers)) => self.published.unrouted += 1,
+            Ok(PublishResult::Qos1(ack)) if ack.reason == PubAckReason::NoMatchingSubscribers => self.published.unrouted += 1,
+            Ok(_) => {}
             Err(PublishNoticeError::V5PubAck(reason)) => {
                 bail!("the broker refuses message {index}: {reason:?}")
             }
@@ -201,12 +204,12 @@ impl Work<'_> {
 }
 
 async fn answer(index: u64, notice: PublishNotice) -> Answer {
-    (index, notice.wait_async().await.map(drop))
+    (index, notice.wait_async().await)
 }
 
 fn connect(publisher: &Publisher) -> (AsyncClient, EventLoop) {
     let mut options = MqttOptions::new(format!("publisher-{}", publisher.plan.run), ("127.0.0.1", publisher.broker_port));
-    options.set_keep_alive(30);
+    options.set_keep_alive(30).set_session_mode(SessionMode::Clean);
     AsyncClient::builder(options).capacity(64).build()
 }
 
