@@ -1,5 +1,5 @@
 //! The reference page in the repository is the one that the model generates.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::disallowed_methods, reason = "tests, which read fixtures")]
 
 use causeway_core::config::reference_markdown;
 use std::path::Path;

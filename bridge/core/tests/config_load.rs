@@ -246,6 +246,7 @@ fn a_thousand_faults_are_cut_off() {
     let text: String = (0..1000).map(|index| format!("key{index}: 1\n")).collect();
     let found = try_load(&[&text], &[]).unwrap_err();
     assert!((200..=210).contains(&found.len()), "{}", found.len());
+    assert!(found.iter().any(|fault| fault.code == "E_TOO_MANY"));
 }
 
 /// Whatever is done to the scenario, each fault has a place in it.

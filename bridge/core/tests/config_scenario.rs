@@ -11,7 +11,7 @@ fn the_scenario_is_valid_and_admitted() {
     let budgets = loaded.config.budgets();
     assert_eq!(budgets.len(), 1);
     assert_eq!(budgets[0].session_id, "mqtt-conn");
-    let budget = budgets[0].budget.clone().unwrap().unwrap();
+    let budget = budgets[0].budget.unwrap().unwrap();
     assert_eq!(budget.calls, 81);
     assert_eq!(budget.owner_death, 967_500_000_000);
     assert_eq!(budget.broker_path, None);

@@ -37,7 +37,7 @@ struct State {
 }
 
 /// More findings than anybody reads; the bound on the work that a hostile file can cause.
-const MAX_FINDINGS: usize = 200;
+pub(super) const MAX_FINDINGS: usize = 200;
 
 /// Judges a key that the model does not know: code, message and remedy, or `None` where it is simply unknown.
 pub(super) type Judge = fn(path: &str, node: &Node) -> Option<Verdict>;

@@ -116,6 +116,16 @@ pub fn examine(sources: &[Source<'_>], env: &dyn Fn(&str) -> Option<String>) -> 
     let (config, mut findings) = decode::decode::<Config>("", &root, refused::judge);
     let missing = interpolation.missing.into_iter();
     findings.extend(missing.map(|(path, at, code, message, remedy)| Finding { path, at, code, message, remedy, suspect: None }));
+    if findings.len() >= decode::MAX_FINDINGS {
+        findings.push(Finding {
+            path: String::new(),
+            at: Mark::START,
+            code: "E_TOO_MANY",
+            message: format!("more than {} faults; the others are not shown", decode::MAX_FINDINGS),
+            remedy: "correct these first, and check again".to_owned(),
+            suspect: None,
+        });
+    }
     let mut faults: Vec<Fault> = findings.iter().map(|finding| positions.fault(finding)).collect();
     if let Some(config) = &config {
         let broken = findings.iter().flat_map(|finding| [Some(finding.path.clone()), finding.suspect.clone()]).flatten().collect();
