@@ -2,7 +2,6 @@
 
 pub mod cli;
 pub mod clock;
-pub mod dispatch;
 pub mod http;
 pub mod instance;
 pub mod parts;

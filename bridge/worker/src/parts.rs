@@ -5,13 +5,17 @@ use crate::telemetry::Metrics;
 use causeway_core::config::model::{OutboxOptions, Policy};
 use causeway_core::dead_letter::Destination;
 use causeway_core::identity::LogName;
-use causeway_ports::{Clock, DeadLetters, Outbox, Sink, Source};
+use causeway_core::lease::holder::Upkeep;
+use causeway_core::lease::standby::Candidate;
+use causeway_core::member::MemberOptions;
+use causeway_core::worker::options::OwnerOptions;
+use causeway_ports::{Clock, ConnectionGate, DeadLetters, Leases, Outbox, Sink, Source};
 use core::time::Duration;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
-/// Connects a source.
-pub type StartSource = Box<dyn FnOnce() -> Box<dyn Source> + Send>;
+/// Connects a source that asks the gate, if there is one. Called once in each term of ownership, after the log's anchor is confirmed.
+pub type StartSource = Box<dyn Fn(Option<Arc<dyn ConnectionGate>>) -> Box<dyn Source> + Send>;
 
 /// Destinations by the id of their sender.
 pub type NamedSinks = Vec<(String, Arc<dyn Sink>)>;
@@ -36,12 +40,12 @@ pub struct SessionParts {
     pub limits: OutboxOptions,
     /// After how long an entry handed to a send that never ended is taken up again; above every `send_timeout`.
     pub stale_claim: Duration,
-    /// How many sends may run side by side.
-    pub max_concurrent_sends: usize,
     /// Where dead letters go; `None` where the configuration has no store for them (then no route may ask for one).
     pub dead_letters: Option<Arc<dyn DeadLetters>>,
-    /// Connects the source. Taken and called once, after the log's anchor is confirmed.
-    pub start_source: Option<StartSource>,
+    /// Connects the source.
+    pub start_source: StartSource,
+    /// The lease that the session is owned under; `None` where this process is its only candidate.
+    pub lease: Option<LeaseParts>,
     /// The clocks.
     pub clock: Arc<dyn Clock>,
     /// Where observations go.
@@ -61,6 +65,48 @@ impl core::fmt::Debug for SessionParts {
             .field("log", &self.log)
             .field("routes", &self.routes)
             .finish_non_exhaustive()
+    }
+}
+
+/// What competing for a session's lease needs.
+pub struct LeaseParts {
+    /// Where the lease is kept.
+    pub leases: Arc<dyn Leases>,
+    /// This process as a candidate; its key names the lease.
+    pub candidate: Candidate,
+    /// How it keeps the lease.
+    pub upkeep: Upkeep,
+    /// How long one call to the lease store may take.
+    pub call_timeout: Duration,
+    /// How often it looks at the lease while it waits.
+    pub poll_interval: Duration,
+    /// Whether it looks one interval later than others.
+    pub looks_late: bool,
+    /// How long it settles what is in flight before it gives the lease back.
+    pub step_down_grace: Duration,
+    /// How long it stays out after it stepped down.
+    pub hold_off: Duration,
+    /// How long it stays out after it lost its way to the broker.
+    pub broker_hold_off: Duration,
+    /// After how long without its broker it steps down.
+    pub broker_health_step_down: Option<Duration>,
+}
+
+impl LeaseParts {
+    /// The member's options with `owner` for each term.
+    #[must_use]
+    pub fn member_options(&self, owner: OwnerOptions) -> MemberOptions {
+        MemberOptions {
+            candidate: self.candidate.clone(),
+            upkeep: self.upkeep,
+            poll_interval: self.poll_interval,
+            looks_late: self.looks_late,
+            step_down_grace: self.step_down_grace,
+            hold_off: self.hold_off,
+            broker_hold_off: self.broker_hold_off,
+            broker_health_step_down: self.broker_health_step_down,
+            owner,
+        }
     }
 }
 

@@ -288,6 +288,8 @@ pub struct RouteStatus {
     pub expired: u64,
     /// Received and given up unacknowledged, because their connection ended before they were persisted: the broker sends them again.
     pub returned: u64,
+    /// Left in the log for the next owner when this process's ownership ended.
+    pub handed_over: u64,
     /// Attempts after the first.
     pub retries: u64,
     /// Persisted, not settled, and not being sent now.
@@ -302,10 +304,18 @@ impl RouteStatus {
     pub fn imbalance(&self) -> i64 {
         let signed = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
         let came = self.received.saturating_add(self.recovered);
-        let went =
-            [self.delivered, self.dead_lettered_total(), self.dropped_total(), self.expired, self.returned, self.in_outbox, self.in_flight]
-                .into_iter()
-                .fold(0_u64, u64::saturating_add);
+        let went = [
+            self.delivered,
+            self.dead_lettered_total(),
+            self.dropped_total(),
+            self.expired,
+            self.returned,
+            self.handed_over,
+            self.in_outbox,
+            self.in_flight,
+        ]
+        .into_iter()
+        .fold(0_u64, u64::saturating_add);
         signed(came).saturating_sub(signed(went))
     }
 

@@ -160,7 +160,6 @@ fn session_parts(
         LogName::new(&config.bridge.id, &session.id, 0).map_err(|error| WiringError::new(part.as_str(), "E_ID", error.to_string()))?;
     let options = source_options(config, session, &part)?;
     let routes: Vec<RouteParts> = routes.iter().map(|route| route_parts(config, route, session, sinks)).collect::<Result<_, _>>()?;
-    let block = config.session_block(&session.id);
     let status = SessionStatus {
         id: session.id.to_string(),
         broker: options.broker_url.to_string(),
@@ -180,9 +179,9 @@ fn session_parts(
         outbox,
         limits: config.stores.outbox.as_ref().map_or_else(OutboxOptions::default, |store| store.options.clone()),
         stale_claim: config.stale_claim(),
-        max_concurrent_sends: block.map_or(10, |block| block.drain_max_concurrency as usize),
         dead_letters: stores.dead_letters.clone(),
-        start_source: Some(source::starter(options)),
+        start_source: source::starter(options),
+        lease: None,
         clock: Arc::clone(&shared.clock),
         metrics: shared.metrics.clone(),
         status: shared.status.clone(),

@@ -1,0 +1,86 @@
+//! What a session tells about itself.
+
+use super::Session;
+use crate::parts::RouteParts;
+use crate::status::{DropReason, LogPhase, OutboxDepth, RouteStatus, SessionRole};
+use causeway_core::units::UnixMillis;
+use causeway_core::worker::counters::{self, RouteCounters};
+use causeway_core::worker::{OwnerStatus, Phase};
+use core::time::Duration;
+
+impl Session {
+    /// Publishes the session and its routes.
+    pub(super) fn publish(&mut self) {
+        let now = self.now();
+        let wall = self.parts.clock.wall();
+        if let Some(source) = &self.source {
+            self.status.source = source.counters();
+        }
+        let owner = self.engine.owner().map(|(_, owner)| owner.status(wall));
+        self.status.role = if owner.is_some() { SessionRole::Owner } else { SessionRole::Standby };
+        self.status.draining = self.stopping;
+        match &owner {
+            Some(owner) => self.tell_of_owner(owner, wall),
+            None => self.tell_of_standby(),
+        }
+        // What is due is stalled from the first moment on at which it was seen due and nothing had begun since.
+        let due = self.engine.owner().is_some_and(|(_, owner)| owner.is_due());
+        self.due_since = due.then(|| self.due_since.unwrap_or(now));
+        self.status.drain_stalled_since = self.due_since;
+        let routes = (0..self.parts.routes.len()).filter_map(|index| {
+            let parts = self.parts.routes.get(index)?;
+            Some(self.route_status(index, parts, owner.as_ref().and_then(|owner| owner.routes.get(index))))
+        });
+        self.parts.status.publish(self.status.clone(), routes.collect());
+        self.published_at = now;
+        self.dirty = false;
+    }
+
+    fn tell_of_owner(&mut self, owner: &OwnerStatus, wall: UnixMillis) {
+        let unloaded: u64 = owner.routes.iter().map(|route| route.counters.unloaded).sum();
+        self.status.epoch = (owner.epoch.0 > 0).then_some(owner.epoch);
+        self.status.log = match owner.phase {
+            Phase::Opening => LogPhase::Opening,
+            Phase::Recovering => LogPhase::Recovering,
+            Phase::Running | Phase::Stopping => LogPhase::Running,
+            Phase::Stopped => self.status.log,
+        };
+        let received_before = |age: Duration| UnixMillis(wall.0.saturating_sub(u64::try_from(age.as_millis()).unwrap_or(0)));
+        self.status.outbox = OutboxDepth {
+            entries: owner.in_memory as u64 + unloaded,
+            bytes: owner.in_memory_bytes as u64,
+            oldest_received_at: owner.oldest_age.map(received_before),
+        };
+        self.status.paused = owner.phase == Phase::Running && !self.engine.wants_input(self.now());
+    }
+
+    fn tell_of_standby(&mut self) {
+        self.status.epoch = None;
+        self.status.outbox = OutboxDepth::default();
+        self.status.paused = false;
+        if !matches!(self.status.log, LogPhase::Stopped | LogPhase::Fenced) {
+            self.status.log = LogPhase::Opening;
+        }
+    }
+
+    fn route_status(&self, index: usize, parts: &RouteParts, present: Option<&counters::RouteStatus>) -> RouteStatus {
+        let mut counters: RouteCounters = self.engine.past(index);
+        let present = present.cloned().unwrap_or_default();
+        counters.add(&present.counters);
+        RouteStatus {
+            id: parts.id.clone(),
+            session: self.parts.session.clone(),
+            received: counters.received,
+            recovered: counters.recovered,
+            delivered: counters.delivered,
+            dead_lettered: self.dead_letters.get(index).cloned().unwrap_or_default(),
+            dropped: (counters.dropped > 0).then_some((DropReason::PermanentFailure, counters.dropped)).into_iter().collect(),
+            expired: counters.expired,
+            returned: counters.returned,
+            handed_over: counters.handed_over,
+            retries: self.retries.get(index).copied().unwrap_or(0),
+            in_outbox: present.in_outbox,
+            in_flight: present.pending + present.in_flight,
+        }
+    }
+}
