@@ -12,6 +12,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a suite of tests reports by panicking")]
 
 pub mod dead_letters;
+pub mod leases;
+pub mod managed_subscriptions;
 pub mod outbox;
 
 use causeway_core::outcome::Outcome;
