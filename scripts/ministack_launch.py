@@ -165,14 +165,16 @@ def keep_long_queues_fast() -> None:
         entries = data.get("Entries", [])
         sqs._validate_batch_entries(entries, "DeleteMessageBatchRequestEntry")
         wanted = {entry.get("ReceiptHandle", "") for entry in entries}
-        kept, deleted = [], set()
-        for message in queue["messages"]:
-            handle = message.get("receipt_handle")
+        kept, deleted, position = [], set(), 0
+        messages = queue["messages"]
+        while position < len(messages) and len(deleted) < len(wanted):
+            handle = messages[position].get("receipt_handle")
             if handle is not None and handle in wanted:
                 deleted.add(handle)
             else:
-                kept.append(message)
-        queue["messages"] = kept
+                kept.append(messages[position])
+            position += 1
+        queue["messages"] = kept + messages[position:]
         answer = {"Successful": [], "Failed": []}
         for entry in entries:
             if entry.get("ReceiptHandle", "") in deleted:
