@@ -1,0 +1,131 @@
+//! What each seed draws for itself: which faults there are and how many, and the owners' settings.
+
+use crate::dice::Dice;
+use causeway_core::dead_letter::Destination;
+use causeway_core::drain::BatchLimits;
+use causeway_core::drain::retry::Backoff;
+use causeway_core::identity::Epoch;
+use causeway_core::log::writer::SegmentOptions;
+use causeway_core::worker::options::{Fate, OwnerOptions, Policy, RouteOptions};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The receiver of each route: a message of `a` makes two entries, one of `b` makes one.
+pub const ROUTES: [&str; 3] = ["a", "a", "b"];
+pub const MOST_MESSAGES: usize = 12;
+
+/// Shares of the steps, and of the requests.
+#[derive(Clone, Debug)]
+pub struct Knobs {
+    pub steps: usize,
+    pub starts: f64,
+    pub crashes: f64,
+    pub stops: f64,
+    pub disconnects: f64,
+    pub publishes: f64,
+    pub times: f64,
+    pub give_ups: f64,
+    pub refusals: f64,
+    pub lost_requests: f64,
+    /// Of the requests that are applied: the answer is lost.
+    pub lost_answers: f64,
+    /// Of the requests: held back for very long.
+    pub laggards: f64,
+    /// Of the anchors: held back for very long, while others append, drain and delete.
+    pub lagging_anchors: f64,
+    pub send_refusals: f64,
+    pub send_unknowns: f64,
+    pub send_rejections: f64,
+    pub page_rows: usize,
+}
+
+impl Knobs {
+    pub fn draw(dice: &mut Dice) -> Self {
+        let mut some = |most: f64| if dice.chance(0.25) { 0.0 } else { dice.fraction() * most };
+        Self {
+            starts: 0.004 + some(0.02),
+            crashes: some(0.015),
+            stops: some(0.004),
+            disconnects: some(0.01),
+            publishes: 0.08 + some(0.25),
+            times: 0.05 + some(0.15),
+            give_ups: some(0.06),
+            refusals: some(0.05),
+            lost_requests: some(0.03),
+            lost_answers: some(0.25),
+            laggards: some(0.15),
+            lagging_anchors: some(1.0),
+            send_refusals: some(0.4),
+            send_unknowns: some(0.2),
+            send_rejections: some(0.05),
+            page_rows: 1 + dice.index(5),
+            steps: 350 + dice.index(450),
+        }
+    }
+
+    /// Whether one owner runs undisturbed.
+    pub fn is_calm(&self) -> bool {
+        self.starts == 0.0
+    }
+
+    /// No faults from now on.
+    pub fn calm(&mut self) {
+        for fault in [
+            &mut self.starts,
+            &mut self.crashes,
+            &mut self.stops,
+            &mut self.disconnects,
+            &mut self.give_ups,
+            &mut self.refusals,
+            &mut self.lost_requests,
+            &mut self.lost_answers,
+            &mut self.laggards,
+            &mut self.lagging_anchors,
+            &mut self.send_refusals,
+            &mut self.send_unknowns,
+            &mut self.send_rejections,
+        ] {
+            *fault = 0.0;
+        }
+    }
+}
+
+/// The settings of the `nth` owner.
+pub fn options(nth: usize, epoch: Option<Epoch>, dice: &mut Dice) -> OwnerOptions {
+    let policy = Policy {
+        max_in_flight: dice.pick(&[1, 2, 5, 20]),
+        max_replay_attempts: dice.pick(&[0, 3]),
+        replay_budget: Duration::from_millis(dice.below(200)),
+        on_expired: Fate::DeadLetter,
+        on_permanent_failure: Fate::DeadLetter,
+        backoff: Backoff { initial: Duration::from_millis(20), max: Duration::from_millis(200), multiplier: 2.0, jitter: 0.5 },
+        send_timeout: Duration::from_secs(1),
+    };
+    let limits = BatchLimits { entries: dice.pick(&[1, 3, 10]), bytes: dice.pick(&[250, 1_000]), entry_bytes: 250 };
+    let routes = ROUTES.iter().enumerate().map(|(route, receiver)| RouteOptions {
+        id: format!("r{route}").into(),
+        receiver: (*receiver).into(),
+        destination: Destination::default(),
+        policy,
+        limits,
+        size_of: Arc::new(|entry| 100 + entry.message.payload.len()),
+    });
+    OwnerOptions {
+        owner: format!("n{nth}"),
+        routes: routes.collect(),
+        epoch,
+        segment: SegmentOptions {
+            max_messages: dice.pick(&[1, 2, 3, 5, MOST_MESSAGES]),
+            max_bytes: dice.pick(&[300, 1_500, 100_000]),
+            linger: Duration::from_millis(dice.pick(&[0, 2, 10])),
+            doubt_after: Duration::from_millis(dice.pick(&[20, 30_000])),
+        },
+        send_linger: Duration::from_millis(dice.pick(&[0, 10])),
+        max_settled_ahead: dice.pick(&[1, 5, 1_000]),
+        memory_entries: dice.pick(&[2, 8, 1_000]),
+        memory_bytes: dice.pick(&[1_000, 4_000, 1 << 20]),
+        entry_id_base: (nth as u128 + 1) << 64,
+        row_id_base: (nth as u128 + 1) << 96,
+        jitter_seed: dice.next(),
+    }
+}
