@@ -4,6 +4,8 @@ pub mod client;
 pub mod dead_letters;
 pub mod fault;
 pub mod items;
+pub mod leases;
+pub mod managed_subscriptions;
 mod meter;
 pub mod outbox;
 pub mod schema;
@@ -11,5 +13,7 @@ pub mod sqs;
 
 pub use client::{AwsClients, AwsOptions};
 pub use dead_letters::DynamoDeadLetters;
+pub use leases::{DynamoLeases, LeaseUsage};
+pub use managed_subscriptions::DynamoManagedSubscriptions;
 pub use outbox::DynamoOutbox;
 pub use sqs::{SqsOptions, SqsSink};

@@ -3,7 +3,10 @@
 pub mod anchor;
 pub mod chunk;
 pub mod head;
+pub mod lease;
 pub mod letter;
+pub mod managed_subscriptions;
+pub mod member;
 pub mod registry;
 pub mod row;
 pub mod segment;

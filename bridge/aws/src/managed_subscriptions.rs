@@ -1,0 +1,125 @@
+//! The filters that durable sessions may have at their brokers, in DynamoDB. Filters are added to and taken from the set where it stands, so that
+//! no change undoes another.
+
+use crate::fault::classify;
+use crate::items::managed_subscriptions::{BASELINE, FILTERS, STORAGE_IDENTITY, decode, encode, key, set};
+use crate::items::{Item, ItemError};
+use crate::schema::{self, MANAGED_SUBSCRIPTIONS};
+use async_trait::async_trait;
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::error::SdkError;
+use aws_sdk_dynamodb::operation::update_item::builders::UpdateItemFluentBuilder;
+use aws_sdk_dynamodb::types::AttributeValue;
+use causeway_core::outcome::{Fault, FaultCode, Outcome};
+use causeway_ports::ManagedSubscriptions;
+use std::collections::BTreeSet;
+
+/// Managed subscriptions in one DynamoDB table.
+#[derive(Clone, Debug)]
+pub struct DynamoManagedSubscriptions {
+    client: Client,
+    table: String,
+    tags: Vec<(String, String)>,
+}
+
+impl DynamoManagedSubscriptions {
+    /// The subscriptions in `table`; [`schema::MANAGED_SUBSCRIPTIONS`] describes its shape.
+    #[must_use]
+    pub fn new(client: Client, table: impl Into<String>) -> Self {
+        Self { client, table: table.into(), tags: Vec::new() }
+    }
+
+    /// Tags for the table, should it be created.
+    #[must_use]
+    pub fn with_tags(mut self, tags: Vec<(String, String)>) -> Self {
+        self.tags = tags;
+        self
+    }
+
+    fn call(&self, operation: &str) -> String {
+        format!("{operation} on table `{}`", self.table)
+    }
+
+    fn unreadable(&self, identity: &str, error: &ItemError) -> Fault {
+        let detail = format!(
+            "table `{}`, item {identity}: {error}; it does not say what the session has subscribed to: compare it with the broker, delete the \
+             item, and run `causeway baseline`",
+            self.table
+        );
+        Fault::new(FaultCode::InvalidConfig, detail)
+    }
+
+    async fn item(&self, identity: &str) -> Result<Option<Item>, Fault> {
+        let request = self.client.get_item().table_name(&self.table).set_key(Some(key(identity))).consistent_read(true);
+        request.send().await.map(|answer| answer.item).map_err(|error| classify(&self.call("GetItem"), &error).fault)
+    }
+
+    /// Adds to the set or takes from it, where there is a row with a baseline; answers whether there is. Without the condition an update would
+    /// make a row.
+    fn update(&self, identity: &str, expression: &str, filters: AttributeValue) -> UpdateItemFluentBuilder {
+        self.client
+            .update_item()
+            .table_name(&self.table)
+            .set_key(Some(key(identity)))
+            .update_expression(expression)
+            .condition_expression("#baseline = :true")
+            .expression_attribute_names("#baseline", BASELINE)
+            .expression_attribute_names("#filters", FILTERS)
+            .expression_attribute_values(":true", AttributeValue::Bool(true))
+            .expression_attribute_values(":these", filters)
+    }
+
+    async fn send_update(&self, request: UpdateItemFluentBuilder) -> Outcome<bool> {
+        match request.send().await {
+            Ok(_) => Outcome::Done(true),
+            Err(SdkError::ServiceError(refusal)) if refusal.err().is_conditional_check_failed_exception() => Outcome::Done(false),
+            Err(error) => classify(&self.call("UpdateItem"), &error).outcome(),
+        }
+    }
+}
+
+#[async_trait]
+impl ManagedSubscriptions for DynamoManagedSubscriptions {
+    async fn load(&self, identity: &str) -> Result<Option<BTreeSet<String>>, Fault> {
+        let item = self.item(identity).await?;
+        item.map(|item| decode(&item).map_err(|error| self.unreadable(identity, &error))).transpose()
+    }
+
+    async fn seed(&self, identity: &str, filters: &BTreeSet<String>) -> Outcome<bool> {
+        let request = self
+            .client
+            .put_item()
+            .table_name(&self.table)
+            .set_item(Some(encode(identity, filters)))
+            .condition_expression("attribute_not_exists(#identity)")
+            .expression_attribute_names("#identity", STORAGE_IDENTITY);
+        match request.send().await {
+            Ok(_) => Outcome::Done(true),
+            Err(SdkError::ServiceError(refusal)) if refusal.err().is_conditional_check_failed_exception() => Outcome::Done(false),
+            Err(error) => classify(&self.call("PutItem"), &error).outcome(),
+        }
+    }
+
+    async fn remember(&self, identity: &str, filters: &BTreeSet<String>) -> Outcome<bool> {
+        let Some(filters) = set(filters) else {
+            return match self.load(identity).await {
+                Ok(found) => Outcome::Done(found.is_some()),
+                Err(fault) => Outcome::NotDone(fault),
+            };
+        };
+        self.send_update(self.update(identity, "ADD #filters :these", filters)).await
+    }
+
+    async fn forget(&self, identity: &str, filter: &str) -> Outcome<()> {
+        let filters = AttributeValue::Ss(vec![filter.to_owned()]);
+        self.send_update(self.update(identity, "DELETE #filters :these", filters)).await.map(|_| ())
+    }
+
+    async fn probe(&self) -> Result<(), Fault> {
+        schema::verify(&self.client, &MANAGED_SUBSCRIPTIONS, &self.table).await
+    }
+
+    async fn create(&self) -> Result<Vec<String>, Fault> {
+        schema::create_missing_tables(&self.client, &[(&MANAGED_SUBSCRIPTIONS, self.table.as_str())], &self.tags).await
+    }
+}
