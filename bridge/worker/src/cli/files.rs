@@ -107,13 +107,14 @@ pub fn report_not_built(faults: &[Fault], paths: &[PathBuf]) -> String {
 #[must_use]
 pub fn report(faults: &[Fault], files: &[ConfigFile]) -> String {
     let mut out = String::new();
+    let lines: Vec<(&str, Vec<&str>)> = files.iter().map(|file| (file.name.as_str(), file.text.lines().collect())).collect();
     for fault in faults {
         let kind = if fault.is_error() { "error" } else { "warning" };
         let _ = writeln!(out, "{kind}[{}]: {}", fault.code, fault.message);
         let path = if fault.path.is_empty() { String::new() } else { format!("  {}", fault.path) };
         let _ = writeln!(out, "  --> {}{path}", fault.at);
-        let file = files.iter().find(|file| *file.name == *fault.at.file);
-        if let Some(line) = file.and_then(|file| file.text.lines().nth(fault.at.line.saturating_sub(1) as usize)) {
+        let file = lines.iter().find(|(name, _)| **name == *fault.at.file);
+        if let Some(line) = file.and_then(|(_, lines)| lines.get(fault.at.line.saturating_sub(1) as usize)) {
             snippet(&mut out, fault, line);
         }
         if !fault.remedy.is_empty() {
