@@ -2,9 +2,9 @@
 
 use crate::mosquitto::Mosquitto;
 use crate::packets::{Publish, Publisher, text_property, user_property};
-use crate::support::{any_delivery, connected, delivery, eventually, id, next, options, source, subscribed, text};
+use crate::support::{any_delivery, connected, delivery, eventually, id, next, options, ready, source, subscribed, text};
 use causeway_core::message::Properties;
-use causeway_mqtt::{MqttSource, probe};
+use causeway_mqtt::probe;
 use causeway_ports::{Source, SourceEvent};
 use core::time::Duration;
 use std::collections::BTreeSet;
@@ -13,10 +13,6 @@ const DEADLINE: Duration = Duration::from_secs(30);
 
 fn numbered(topic: &str, range: std::ops::Range<usize>) -> Vec<Publish> {
     range.map(|n| Publish::new(topic, 1, n.to_string())).collect()
-}
-
-async fn ready(source: &mut MqttSource) {
-    while !matches!(next(source).await, SourceEvent::Subscribed { .. }) {}
 }
 
 /// Subscribes, so that the broker keeps a session, and goes away again.

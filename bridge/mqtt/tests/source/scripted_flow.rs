@@ -222,8 +222,11 @@ async fn acknowledgements_leave_while_reading_stands_still() {
     for n in 1..=3 {
         assert_eq!(delivery(&mut source).await.id, id(1, n));
     }
+    // Three more took their places, and reading stands still again.
+    eventually(|| status.counters().unacknowledged == 393).await;
     source.acknowledge(id(1, 3));
     assert_eq!(peer.acks(3).await, [1, 2, 3]);
+    assert_eq!(status.counters().unacknowledged_peak, 393);
     for n in 4..=2_000 {
         let delivery = delivery(&mut source).await;
         assert_eq!(delivery.id, id(1, n));

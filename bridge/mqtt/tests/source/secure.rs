@@ -2,10 +2,10 @@
 
 use crate::mosquitto::{Mosquitto, free_port, listens};
 use crate::packets::{Publish, Publisher};
-use crate::support::{delivery, disconnected, next, options, source, text};
+use crate::support::{delivery, disconnected, options, ready, source, text};
 use causeway_core::outcome::{Fault, FaultCode};
 use causeway_mqtt::{BrokerUrl, CaSource, ClientIdentity, Credentials, Secret, SourceOptions, TlsOptions, probe};
-use causeway_ports::{Source, SourceEvent};
+use causeway_ports::Source;
 use core::time::Duration;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd};
 use std::process::Command;
@@ -74,7 +74,7 @@ async fn the_right_authority_and_name_connect() {
         let wanted = secured(host, broker.port, &authority.pem);
         assert!(probe(&wanted).await.is_ok());
         let mut source = source(wanted);
-        while !matches!(next(&mut source).await, SourceEvent::Subscribed { .. }) {}
+        ready(&mut source).await;
         source.close(Duration::from_secs(10)).await;
     }
 }
@@ -101,7 +101,7 @@ async fn messages_travel_over_tls() {
     let broker = tls_broker(&authority, &["localhost"], false, &format!("listener {plain} 127.0.0.1\n")).await;
     listens("127.0.0.1", plain).await;
     let mut source = source(secured("localhost", broker.port, &authority.pem));
-    while !matches!(next(&mut source).await, SourceEvent::Subscribed { .. }) {}
+    ready(&mut source).await;
     let mut publisher = Publisher::connect(plain).await;
     let big = "x".repeat(262_144);
     publisher.publish(&Publish::new("a", 1, &big)).await;
@@ -203,7 +203,7 @@ async fn a_login_is_checked() {
         assert!(!fault.detail.contains("wrong") && fault.detail.contains("password"), "{fault}");
     }
     let mut source = source(login(Some("right")));
-    while !matches!(next(&mut source).await, SourceEvent::Subscribed { .. }) {}
+    ready(&mut source).await;
 }
 
 #[tokio::test]

@@ -57,11 +57,20 @@ pub async fn delivery(source: &mut MqttSource) -> Delivery {
 
 /// The next delivery, whatever is reported before it.
 pub async fn any_delivery(source: &mut MqttSource) -> Delivery {
-    loop {
-        if let SourceEvent::Delivery(delivery) = next(source).await {
-            return delivery;
+    let found = async {
+        loop {
+            if let SourceEvent::Delivery(delivery) = source.next().await {
+                return delivery;
+            }
         }
-    }
+    };
+    timeout(PATIENCE, found).await.expect("no delivery came")
+}
+
+/// Waits until the filters have their answers, whatever is reported before.
+pub async fn ready(source: &mut MqttSource) {
+    let answered = async { while !matches!(source.next().await, SourceEvent::Subscribed { .. }) {} };
+    timeout(PATIENCE, answered).await.expect("never subscribed");
 }
 
 pub fn text(delivery: &Delivery) -> String {
