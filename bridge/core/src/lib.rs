@@ -13,6 +13,7 @@ pub mod member;
 pub mod message;
 pub mod outcome;
 pub mod rows;
+pub mod subscriptions;
 pub mod timing;
 pub mod units;
 pub mod worker;
