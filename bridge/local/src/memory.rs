@@ -1,5 +1,11 @@
 //! Stores in this process's memory: for tests and demonstrations. What they hold ends with the process.
 
+mod leases;
+mod managed_subscriptions;
+
+pub use leases::MemoryLeases;
+pub use managed_subscriptions::MemoryManagedSubscriptions;
+
 use async_trait::async_trait;
 use causeway_core::dead_letter::DeadLetter;
 use causeway_core::identity::{EntryId, LogName, Slot};
