@@ -2,7 +2,7 @@
 
 use crate::status::StatusBoard;
 use crate::telemetry::Metrics;
-use causeway_core::config::model::{OutboxOptions, Policy};
+use causeway_core::config::model::{DrainCeiling, OutboxOptions, Policy};
 use causeway_core::dead_letter::Destination;
 use causeway_core::identity::LogName;
 use causeway_core::lease::holder::Upkeep;
@@ -52,10 +52,10 @@ pub struct SessionParts {
     pub metrics: Metrics,
     /// Where the status is published.
     pub status: StatusBoard,
-    /// Cancelled when the program shall stop: stop admitting, settle what is in flight until `drain_timeout`, disconnect, end.
+    /// Cancelled when the program shall stop: stop admitting, settle what is in flight within `drain_ceiling`, disconnect, end.
     pub stop: CancellationToken,
     /// How long the loop may settle what is in flight once it shall stop. The program is ended some seconds later.
-    pub drain_timeout: Duration,
+    pub drain_ceiling: DrainCeiling,
 }
 
 impl core::fmt::Debug for SessionParts {

@@ -5,13 +5,10 @@
 use super::fault::{Fault, Severity};
 use super::model::{Config, DeliveryMode, DispatchMode, ProtocolVersion, Route, SessionMode, Transport};
 use super::{Loaded, tree};
-use std::collections::BTreeSet;
 
 /// Fields that are refused wherever they are written. `[]` stands for any element of a list.
 const FIELDS: &[(&str, &str)] = &[
     ("bridge.cluster", "a cluster of replicas"),
-    ("bridge.max_drain_timeout", "a drain bounded by the number of waiting messages"),
-    ("bridge.per_record_drain_timeout", "a drain bounded by the number of waiting messages"),
     ("http.admin_addr", "the admin interface"),
     ("http.admin_api_key", "the admin interface"),
     ("http.cors_origins", "answers to other web origins"),
@@ -78,10 +75,6 @@ const USES: &[fn(&Config) -> Vec<Use>] = &[
     |config| routes(config, "dispatch_mode", "fan_out", |route| route.dispatch_mode == DispatchMode::FanOut),
     |config| routes(config, "bindings", "choosing among several bindings", |route| route.bindings.len() > 1),
     |config| routes(config, "trust_bridge_headers", "believing headers of other bridges", |route| route.trust_bridge_headers),
-    |config| {
-        let mut seen = BTreeSet::new();
-        routes(config, "receiver_id", "several routes from one receiver", move |route| !seen.insert(route.receiver_id.to_string()))
-    },
 ];
 
 /// Everything in the configuration that this release does not carry out, in the order of the files.

@@ -622,7 +622,7 @@ impl Owner {
     fn load(&mut self, now: Instant, wall: UnixMillis) -> bool {
         let mut progress = false;
         while self.has_room() {
-            let loaded = match self.loader.next() {
+            let loaded = match self.loader.take_next() {
                 Ok(Some(loaded)) => loaded,
                 Ok(None) => break,
                 Err(fault) => {
@@ -783,7 +783,7 @@ impl Owner {
             self.effects.push(Effect::CloseSource);
         }
         let drained = self.drain.is_empty() && self.loader.covered() >= self.writer.tail() && self.writer.pending() == 0;
-        let head_is_known = !self.settled.is_behind() && !(over && self.attempts_untold);
+        let head_is_known = !(self.settled.is_behind() || over && self.attempts_untold);
         // Past the deadline one failed write is enough: the log tells the next owner, at the price of some repeats.
         let head_is_done = self.head_in_flight.is_none() && (head_is_known || over && self.head_failed);
         if self.drain.in_flight() == 0 && (drained || over) && (head_is_done || !self.writer.is_running()) {
@@ -796,6 +796,13 @@ impl Owner {
     #[must_use]
     pub fn exposed(&self) -> usize {
         self.settled.exposed() + self.drain.in_flight()
+    }
+
+    /// Entries taken in or taken up that are not settled, in memory and in the log.
+    #[must_use]
+    pub fn unsettled(&self) -> u64 {
+        let unloaded: u64 = self.counters.iter().map(|counters| counters.unloaded).sum();
+        unloaded + (self.writer.pending() + self.drain.len()) as u64
     }
 
     /// Whether entries are ready and none is on its way.

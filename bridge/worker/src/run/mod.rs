@@ -185,7 +185,7 @@ impl Session {
                 self.stopping = true;
                 self.dirty = true;
                 info!("stopping: settling what is in flight");
-                vec![Event::Shutdown { drain_until: self.now().plus(self.parts.drain_timeout) }]
+                vec![Event::Shutdown { drain_until: self.now().plus(self.drain_ceiling()) }]
             }
         };
         for event in events {
@@ -196,6 +196,13 @@ impl Session {
         let exposed = self.engine.owner().map_or(0, |(_, owner)| owner.exposed() as u64);
         self.status.duplicate_exposure = exposed + unacknowledged;
         self.status.duplicate_exposure_peak = self.status.duplicate_exposure_peak.max(self.status.duplicate_exposure);
+    }
+
+    /// How long to settle what is in flight. Under a lease not longer than the grace: another member goes on with the rest.
+    fn drain_ceiling(&self) -> Duration {
+        let unsettled = self.engine.owner().map_or(0, |(_, owner)| owner.unsettled());
+        let ceiling = self.parts.drain_ceiling.with(unsettled);
+        self.parts.lease.as_ref().map_or(ceiling, |lease| ceiling.min(lease.step_down_grace))
     }
 
     fn source_event(&mut self, event: SourceEvent) -> Vec<Event> {

@@ -186,7 +186,7 @@ fn session_parts(
         metrics: shared.metrics.clone(),
         status: shared.status.clone(),
         stop: shared.stop.clone(),
-        drain_timeout: config.bridge.drain_limit(),
+        drain_ceiling: config.bridge.drain_ceiling(),
     })
 }
 

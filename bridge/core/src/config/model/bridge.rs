@@ -20,7 +20,7 @@ pub struct Bridge {
     pub deployment_mode: Option<DeploymentMode>,
     /// How long a stop may take in all. Give the orchestrator a little more.
     pub shutdown_timeout: Span,
-    /// How long a stop may spend on settling what is in flight; below `shutdown_timeout`. Left out: 30s, but at most 5/6 of `shutdown_timeout`.
+    /// How long the last drain before a stop may take, however much waits; below `shutdown_timeout`. Left out: as long as what waits needs, see `per_record_drain_timeout` and `max_drain_timeout`.
     pub drain_timeout: Option<Span>,
     /// What one waiting message adds to the time that the last drain before a stop may take.
     pub per_record_drain_timeout: Span,
@@ -80,11 +80,31 @@ impl Bridge {
         self.instance_id.as_deref().filter(|name| !name.trim().is_empty())
     }
 
-    /// How long a stop may spend on settling what is in flight.
+    /// How long the last drain before a stop may take.
     #[must_use]
-    pub fn drain_limit(&self) -> Duration {
-        let shutdown = self.shutdown_timeout.get();
-        self.drain_timeout.map_or_else(|| Duration::from_secs(30).min(shutdown / 6 * 5), Span::get)
+    pub fn drain_ceiling(&self) -> DrainCeiling {
+        // What is left of the stop's time belongs to closing connections and telemetry.
+        let longest = self.shutdown_timeout.get() / 6 * 5;
+        match self.drain_timeout {
+            Some(fixed) => DrainCeiling { per_record: None, longest: fixed.get() },
+            None => DrainCeiling { per_record: Some(self.per_record_drain_timeout.get()), longest: self.max_drain_timeout.get().min(longest) },
+        }
+    }
+}
+
+/// How long the last drain before a stop may take: what the waiting messages need, or a fixed time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DrainCeiling {
+    per_record: Option<Duration>,
+    longest: Duration,
+}
+
+impl DrainCeiling {
+    /// The ceiling with so many messages that are not settled.
+    #[must_use]
+    pub fn with(&self, unsettled: u64) -> Duration {
+        let count = u32::try_from(unsettled.max(1)).unwrap_or(u32::MAX);
+        self.per_record.map_or(self.longest, |each| each.saturating_mul(count).min(self.longest))
     }
 }
 

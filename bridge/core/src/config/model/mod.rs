@@ -8,7 +8,7 @@ mod route;
 mod store;
 mod transport;
 
-pub use bridge::{Bridge, Cluster, DeploymentMode, Evidence, Http, LogFormat, LogLevel, MetricsExporter};
+pub use bridge::{Bridge, Cluster, DeploymentMode, DrainCeiling, Evidence, Http, LogFormat, LogLevel, MetricsExporter};
 pub use policy::{AckAfter, Backoff, OnFailure, Policy};
 pub use route::{
     DeliveryMode, DispatchMode, DrainStrategy, DrainStrategyKind, Literal, Operator, Resolver, ResolverKind, Route, RouteSession, Rule,
