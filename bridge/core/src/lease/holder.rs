@@ -23,6 +23,7 @@ pub struct Upkeep {
 }
 
 /// What to do next.
+#[allow(clippy::large_enum_variant, reason = "a few a second at most, each handed on once: a box would cost more than the copy")]
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     /// Nothing before this moment.
@@ -141,7 +142,9 @@ impl Holder {
     }
 
     fn newest_renewal(&self) -> UnixMillis {
-        self.unanswered.iter().map(|(tuple, _)| tuple.renewed_at).chain([self.row.tuple.renewed_at]).max().unwrap_or_default()
+        let under_way = self.sent.iter().map(|(row, _)| row.tuple.renewed_at);
+        let unanswered = self.unanswered.iter().map(|(tuple, _)| tuple.renewed_at);
+        under_way.chain(unanswered).fold(self.row.tuple.renewed_at, UnixMillis::max)
     }
 
     /// Tells the holder what to say of itself from the next renewal on.
@@ -207,8 +210,9 @@ impl Holder {
     }
 
     fn keep(&mut self, tuple: Tuple, sent_at: Instant, now: Instant) {
+        // Whole milliseconds, as the row has it: observers count by the row.
+        self.deadline = self.deadline.max(sent_at.plus(tuple.ttl()));
         self.row.tuple = tuple;
-        self.deadline = self.deadline.max(sent_at.plus(self.upkeep.ttl));
         self.fails = 0;
         self.unanswered.clear();
         self.schedule(now);

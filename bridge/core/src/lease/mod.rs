@@ -42,6 +42,7 @@ pub struct LeaseWrite {
 }
 
 /// How a conditional write ended that the store decided.
+#[allow(clippy::large_enum_variant, reason = "a few a second at most, each handed on once: a box would cost more than the copy")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseAnswer {
     /// It was written.

@@ -59,13 +59,15 @@ pub struct Standby {
     candidate: Candidate,
     watch: Option<Watch>,
     sent: Option<Sent>,
+    /// Claims of unknown outcome, each with the moment before it was sent: any of them may stand in the row, or still arrive there.
+    unanswered: Vec<(LeaseRow, Instant)>,
 }
 
 impl Standby {
     /// Starts without any picture of the row.
     #[must_use]
     pub const fn new(candidate: Candidate) -> Self {
-        Self { candidate, watch: None, sent: None }
+        Self { candidate, watch: None, sent: None, unanswered: Vec::new() }
     }
 
     /// The next poll begins.
@@ -80,7 +82,7 @@ impl Standby {
             Ok(raw) => raw,
             Err(fault) => return Step::Failed(fault),
         };
-        let sent = self.sent.take();
+        self.sent = None;
         let row = match raw.map(LeaseRow::try_from).transpose() {
             Ok(row) => row,
             Err(corrupt) => {
@@ -89,12 +91,16 @@ impl Standby {
             }
         };
         let Some(row) = row else { return self.claim(now, wall, Condition::Absent, 1, UnixMillis(0)) };
-        if let Some(Sent::Claim { row: mine, at }) = sent
-            && mine.tuple == row.tuple
-        {
-            // The write whose answer was lost took effect.
-            return Step::Won(Held { deadline: at.plus(self.candidate.ttl), row });
+        if let Some((_, at)) = self.unanswered.iter().find(|(mine, _)| mine.tuple == row.tuple) {
+            let deadline = at.plus(row.tuple.ttl());
+            if now < deadline {
+                // The write whose answer was lost took effect.
+                self.unanswered.clear();
+                return Step::Won(Held { deadline, row });
+            }
         }
+        // A claim is conditional on the tuple before it. Once the version is reached it cannot take effect any more.
+        self.unanswered.retain(|(mine, _)| mine.tuple.version > row.tuple.version);
         self.judge(now, wall, row)
     }
 
@@ -104,7 +110,8 @@ impl Standby {
             (Outcome::Done(LeaseAnswer::Written), Some(Sent::Claim { row, at })) => {
                 self.sent = None;
                 self.watch = None;
-                Step::Won(Held { deadline: at.plus(self.candidate.ttl), row })
+                self.unanswered.clear();
+                Step::Won(Held { deadline: at.plus(row.tuple.ttl()), row })
             }
             (Outcome::Done(LeaseAnswer::Written), Some(Sent::Observation { evidence })) => {
                 self.sent = None;
@@ -122,8 +129,14 @@ impl Standby {
                 self.sent = None;
                 Step::Failed(fault)
             }
-            // It may have taken effect: the next read tells, by owner and version.
-            (Outcome::Unknown(fault), _) => Step::Failed(fault),
+            // It may have taken effect, or will: a later read tells.
+            (Outcome::Unknown(fault), sent) => {
+                self.sent = None;
+                if let Some(Sent::Claim { row, at }) = sent {
+                    self.unanswered.push((row, at));
+                }
+                Step::Failed(fault)
+            }
         }
     }
 
@@ -180,7 +193,10 @@ impl Standby {
     }
 
     fn claim(&mut self, now: Instant, wall: UnixMillis, condition: Condition, version: u64, renewed_before: UnixMillis) -> Step {
-        let renewed_at = UnixMillis(wall.0.max(renewed_before.0 + 1).max(1));
+        // No two claims are alike, even where this host's clock is behind: a deadline counts from before the very claim that stands in the row.
+        let claimed = self.unanswered.iter().map(|(row, _)| row.tuple.renewed_at);
+        let newest = claimed.chain([renewed_before]).max().unwrap_or_default();
+        let renewed_at = UnixMillis(wall.0.max(newest.0 + 1));
         let row = LeaseRow {
             tuple: Tuple { owner: self.candidate.owner.clone(), version, renewed_at, expires_at: renewed_at.plus(self.candidate.ttl) },
             acquired_at: renewed_at,
@@ -233,18 +249,18 @@ mod tests {
         let mut row = owned("dead#1");
         let mut standbys: Vec<Standby> = (0..observers).map(|nth| standby(&format!("w{nth}#a"))).collect();
         for round in 0..10_000_usize {
-            for nth in 0..observers {
+            for (nth, one) in standbys.iter_mut().enumerate() {
                 let now = at(round as f64 * poll_seconds + nth as f64 * poll_seconds / observers as f64);
                 if replace_every.is_some_and(|every| round % every == 0) {
-                    standbys[nth] = standby(&format!("w{nth}#{round}"));
+                    *one = standby(&format!("w{nth}#{round}"));
                 }
-                assert_eq!(standbys[nth].poll(), Step::Read);
-                match standbys[nth].read(now, UnixMillis(9), Ok(Some(raw(&row)))) {
+                assert_eq!(one.poll(), Step::Read);
+                match one.read(now, UnixMillis(9), Ok(Some(raw(&row)))) {
                     Step::Wait => {}
                     Step::Write(write) => {
                         assert_eq!(write.condition, Condition::Exactly { tuple: row.tuple.clone(), evidence: row.evidence.clone() });
                         row = write.row;
-                        if let Step::Won(held) = standbys[nth].written(now, Outcome::Done(LeaseAnswer::Written)) {
+                        if let Step::Won(held) = one.written(now, Outcome::Done(LeaseAnswer::Written)) {
                             assert_eq!(held.row.tuple.version, 8);
                             return now.since(at(0.0)).as_secs_f64();
                         }
@@ -289,6 +305,34 @@ mod tests {
         assert!(matches!(one.written(at(1.0), lost), Step::Failed(_)));
         let Step::Won(held) = one.read(at(5.0), UnixMillis(10), Ok(Some(raw(&write.row)))) else { panic!("not won") };
         assert_eq!(held.deadline, at(0.0).plus(TTL));
+    }
+
+    #[test]
+    fn of_two_claims_without_answer_the_one_that_stands_in_the_row_counts_from_before_it_was_sent() {
+        // This host's clock is behind that of the former owner: without care both claims would be the same row.
+        let mut one = standby("b#1");
+        let lost = || Outcome::Unknown(Fault::new(FaultCode::Timeout, "no answer"));
+        let old = LeaseRow { tuple: Tuple { owner: String::new(), expires_at: UnixMillis(0), ..owned("a#1").tuple }, ..owned("a#1") };
+        let Step::Write(first) = one.read(at(0.0), UnixMillis(10), Ok(Some(raw(&old)))) else { panic!("no claim") };
+        assert!(matches!(one.written(at(3.0), lost()), Step::Failed(_)));
+        let Step::Write(second) = one.read(at(5.0), UnixMillis(10), Ok(Some(raw(&old)))) else { panic!("no second claim") };
+        assert_ne!(first.row.tuple, second.row.tuple);
+        assert!(matches!(one.written(at(8.0), lost()), Step::Failed(_)));
+        for (row, deadline) in [(&first.row, at(45.0)), (&second.row, at(50.0))] {
+            let Step::Won(held) = one.clone().read(at(9.0), UnixMillis(10), Ok(Some(raw(row)))) else { panic!("not won") };
+            assert_eq!(held.deadline, deadline);
+        }
+        // Found only after its time is over, it is worth nothing: the next version is claimed.
+        let Step::Write(third) = one.read(at(51.0), UnixMillis(10), Ok(Some(raw(&second.row)))) else { panic!("no claim") };
+        assert_eq!(third.row.tuple.version, second.row.tuple.version + 1);
+    }
+
+    #[test]
+    fn a_deadline_is_never_later_than_the_row_says() {
+        let mut one = Standby::new(Candidate { ttl: Duration::from_micros(5_000_900), ..standby("b#1").candidate });
+        let Step::Write(write) = one.read(at(0.0), UnixMillis(10), Ok(None)) else { panic!("no write") };
+        let Step::Won(held) = one.written(at(1.0), Outcome::Done(LeaseAnswer::Written)) else { panic!("not won") };
+        assert_eq!((held.deadline, write.row.tuple.ttl()), (at(5.0), Duration::from_secs(5)));
     }
 
     #[test]

@@ -77,6 +77,7 @@ pub enum Event {
 }
 
 /// Something to do. In order: an effect begins after those before it have begun, and after a `CloseSource` before it has ended.
+#[allow(clippy::large_enum_variant, reason = "moved into a list and out of it: a box for the large ones would cost more than the copies")]
 #[derive(Debug)]
 pub enum Effect {
     /// Read the lease row, consistently; the answer comes back as [`Event::LeaseRead`].
@@ -263,7 +264,9 @@ impl Member {
             State::Standby { next_poll, .. } => self.call.is_none().then_some(*next_poll),
             State::HoldingOff { until } => Some(*until),
             State::Owner(tenure) => {
-                let broker = tenure.broker_lost_at.zip(self.options.broker_health_step_down).map(|(since, limit)| since.plus(limit));
+                // Once it leaves there is nothing more to do about its broker.
+                let patience = self.options.broker_health_step_down.filter(|_| tenure.leaving.is_none());
+                let broker = tenure.broker_lost_at.zip(patience).map(|(since, limit)| since.plus(limit));
                 let lease = if self.call.is_none() { Some(tenure.holder.next()) } else { Some(tenure.holder.deadline()) };
                 let guard = tenure.holder.acts_until();
                 [broker, lease, Some(guard).filter(|at| *at > now), tenure.owner.wake_at(now)].into_iter().flatten().min()
@@ -365,6 +368,21 @@ impl Member {
     }
 
     fn standby_step(&mut self, now: Instant, step: standby::Step) {
+        if self.stopping {
+            return match step {
+                standby::Step::Won(held) => {
+                    let write = Holder::new(self.options.upkeep, held, now, Jitter::new(0)).release();
+                    self.go(State::Releasing { write: Some(write), then: Then::End(Ok(())) });
+                }
+                standby::Step::Write(_)
+                | standby::Step::Read
+                | standby::Step::Wait
+                | standby::Step::Corrupt(_)
+                | standby::Step::Failed(_) => {
+                    self.end(Ok(()));
+                }
+            };
+        }
         match step {
             standby::Step::Write(write) => {
                 self.call = Some(Call::Standby);
@@ -388,7 +406,15 @@ impl Member {
         let version = held.row.tuple.version;
         let holder = Holder::new(self.options.upkeep, held, now, Jitter::new(self.options.owner.jitter_seed ^ version));
         let owner = self.new_owner(&holder);
-        self.go(State::Owner(Box::new(Tenure { term, holder, owner, leaving: None, converged_once: false, broker_lost_at: None, raise_above: None })));
+        self.go(State::Owner(Box::new(Tenure {
+            term,
+            holder,
+            owner,
+            leaving: None,
+            converged_once: false,
+            broker_lost_at: None,
+            raise_above: None,
+        })));
         self.become_part(Part::Owner { term, version });
     }
 
@@ -431,17 +457,21 @@ impl Member {
     fn owner_ended(&mut self, end: End) {
         match end {
             End::Stopped { .. } => {
+                let then = self.next();
                 let State::Owner(tenure) = &mut self.state else { return };
-                let then = tenure.leaving.take().unwrap_or(Then::HoldOff(self.options.hold_off));
                 let write = tenure.holder.release();
                 self.go(State::Releasing { write: Some(write), then });
             }
             End::Ended(WriterEnd::EpochTooLow { found }) => {
-                if let State::Owner(tenure) = &mut self.state {
-                    tenure.raise_above = Some(found);
+                let State::Owner(tenure) = &mut self.state else { return };
+                if tenure.leaving.is_some() {
+                    // Nothing was opened, so there is nothing to raise the lease for: it only has to be given back.
+                    let reason = self.leaving_reason();
+                    return self.leave_at_once(reason);
                 }
+                tenure.raise_above = Some(found);
             }
-            End::Ended(WriterEnd::Fenced { .. }) => self.give_back(Reason::Fenced, Then::HoldOff(self.options.hold_off)),
+            End::Ended(WriterEnd::Fenced { .. }) => self.leave_at_once(Reason::Fenced),
             End::Ended(WriterEnd::Unusable(fault)) | End::Unreadable(fault) => {
                 self.give_back(Reason::Log(fault.clone()), Then::End(Err(fault)));
             }
@@ -451,7 +481,11 @@ impl Member {
     /// The log is ahead of the lease: the lease's version goes above it, if the lease is still held.
     fn raise(&mut self) {
         let State::Owner(tenure) = &mut self.state else { return };
-        let (None, Some(found)) = (self.call, tenure.raise_above.take()) else { return };
+        // A renewal that is under way ends first.
+        if self.call.is_some() {
+            return;
+        }
+        let Some(found) = tenure.raise_above.take() else { return };
         let mut row = tenure.holder.row().clone();
         let condition = Condition::Held { owner: row.tuple.owner.clone(), version: row.tuple.version };
         row.tuple.version = found.0.saturating_add(1);
@@ -460,10 +494,24 @@ impl Member {
     }
 
     fn raised(&mut self, now: Instant, version: u64, outcome: Outcome<LeaseAnswer>) {
-        let State::Owner(tenure) = &mut self.state else { return };
-        if !matches!(outcome, Outcome::Done(LeaseAnswer::Written)) {
-            // Whatever stands there now, this owner's picture of it is wrong.
-            self.leave_at_once(Reason::Lease(Why::Lost));
+        let why = match outcome {
+            Outcome::Done(LeaseAnswer::Written) => None,
+            Outcome::Done(LeaseAnswer::Refused(_)) => Some(Why::Lost),
+            // It may stand there or not; after the hold-off the row tells.
+            Outcome::NotDone(fault) | Outcome::Unknown(fault) => Some(Why::Failing(fault)),
+        };
+        let State::Owner(tenure) = &mut self.state else {
+            // It stepped down meanwhile, and what it gives back is the raised lease.
+            if let (State::Releasing { write: Some(write), .. }, None) = (&mut self.state, why) {
+                if let Condition::Held { version: held, .. } = &mut write.condition {
+                    *held = version;
+                }
+                write.row.tuple.version = version;
+            }
+            return;
+        };
+        if let Some(why) = why {
+            self.leave_at_once(Reason::Lease(why));
             return;
         }
         let mut row = tenure.holder.row().clone();
@@ -475,6 +523,8 @@ impl Member {
     fn shutdown(&mut self, now: Instant, wall: UnixMillis, drain_until: Instant) {
         self.stopping = true;
         match &mut self.state {
+            // A claim that is under way may win the lease: whoever leaves without waiting for it leaves a lease behind that nobody gives back.
+            State::Standby { .. } if self.call.is_some() => {}
             State::Standby { .. } | State::HoldingOff { .. } => self.end(Ok(())),
             State::Owner(_) => self.leave(now, wall, Reason::Shutdown, drain_until, Then::End(Ok(()))),
             State::Releasing { then, .. } => {
@@ -491,6 +541,10 @@ impl Member {
         let State::Owner(tenure) = &mut self.state else { return };
         let term = tenure.term;
         tenure.leaving = Some(then);
+        if tenure.raise_above.is_some() || matches!(self.call, Some(Call::Raise(_))) {
+            // Its owner ended at a log that is ahead of the lease: nothing is open, nothing has to be settled.
+            return self.leave_at_once(reason);
+        }
         let effects = tenure.owner.apply(now, wall, worker::Event::Shutdown { drain_until });
         self.become_part(Part::SteppingDown(reason));
         self.pass_on(term, effects);
@@ -498,8 +552,25 @@ impl Member {
 
     /// Stops acting at once: the lease is gone, or may be.
     fn leave_at_once(&mut self, reason: Reason) {
-        let then = if self.stopping { Then::End(Ok(())) } else { Then::HoldOff(self.options.hold_off) };
+        let then = self.next();
         self.give_back(reason, then);
+    }
+
+    /// What follows once the lease is given back: what a step-down under way has planned, whatever else makes it end sooner.
+    fn next(&mut self) -> Then {
+        let planned = match &mut self.state {
+            State::Owner(tenure) => tenure.leaving.take(),
+            State::Standby { .. } | State::Releasing { .. } | State::HoldingOff { .. } | State::Finished => None,
+        };
+        planned.unwrap_or(if self.stopping { Then::End(Ok(())) } else { Then::HoldOff(self.options.hold_off) })
+    }
+
+    /// Why it is leaving already.
+    fn leaving_reason(&self) -> Reason {
+        match &self.part {
+            Part::SteppingDown(reason) => reason.clone(),
+            Part::Standby | Part::Blind(_) | Part::Stuck(_) | Part::Owner { .. } | Part::HoldingOff(_) => Reason::Shutdown,
+        }
     }
 
     fn give_back(&mut self, reason: Reason, then: Then) {
@@ -558,7 +629,8 @@ impl Member {
     /// Keeps the lease, and lets the owner go on under it.
     fn keep(&mut self, now: Instant, wall: UnixMillis, owner_settled: bool) {
         let State::Owner(tenure) = &mut self.state else { return };
-        let overdue = tenure.broker_lost_at.zip(self.options.broker_health_step_down).is_some_and(|(since, limit)| now.since(since) >= limit);
+        let overdue =
+            tenure.broker_lost_at.zip(self.options.broker_health_step_down).is_some_and(|(since, limit)| now.since(since) >= limit);
         if overdue && tenure.leaving.is_none() {
             let until = now.plus(self.options.step_down_grace);
             self.leave(now, wall, Reason::BrokerPath, until, Then::HoldOff(self.options.broker_hold_off));
@@ -600,3 +672,6 @@ impl Member {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

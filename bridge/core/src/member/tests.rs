@@ -1,0 +1,302 @@
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+use super::*;
+use crate::dead_letter::Destination;
+use crate::drain::BatchLimits;
+use crate::drain::retry::Backoff;
+use crate::identity::{ConnectionEpoch, DeliveryId, Id128, Slot};
+use crate::lease::row::LeaseRow;
+use crate::log::writer::SegmentOptions;
+use crate::log::{Answer, Call as LogCall, Put};
+use crate::message::Message;
+use crate::outcome::FaultCode;
+use crate::rows::RowMeta;
+use crate::worker::options::{Fate, Policy, RouteOptions};
+use std::sync::Arc;
+
+const TTL: Duration = Duration::from_secs(10);
+const HOLD_OFF: Duration = Duration::from_secs(3);
+const BROKER_HOLD_OFF: Duration = Duration::from_secs(20);
+
+fn at(seconds: f64) -> Instant {
+    Instant::from_nanos((seconds * 1e9) as u64)
+}
+
+fn options() -> MemberOptions {
+    let policy = Policy {
+        max_in_flight: 10,
+        max_replay_attempts: 0,
+        replay_budget: Duration::ZERO,
+        on_expired: Fate::DeadLetter,
+        on_permanent_failure: Fate::DeadLetter,
+        backoff: Backoff::default(),
+        send_timeout: Duration::from_secs(5),
+    };
+    let route = RouteOptions {
+        id: "r".into(),
+        receiver: "in".into(),
+        destination: Destination::default(),
+        policy,
+        limits: BatchLimits { entries: 10, bytes: 262_144, entry_bytes: 200_000 },
+        size_of: Arc::new(|_| 100),
+    };
+    let owner = OwnerOptions {
+        owner: "me#1".to_owned(),
+        routes: vec![route],
+        epoch: None,
+        segment: SegmentOptions::default(),
+        send_linger: Duration::from_millis(10),
+        max_settled_ahead: 100,
+        memory_entries: 100,
+        memory_bytes: 1 << 20,
+        entry_id_base: 1,
+        row_id_base: 1,
+        jitter_seed: 7,
+    };
+    let upkeep = Upkeep {
+        ttl: TTL,
+        renew_interval: Duration::from_secs(1),
+        jitter: Duration::ZERO,
+        max_fails: 3,
+        guard: Duration::from_millis(100),
+    };
+    MemberOptions {
+        candidate: Candidate { key: "LEASE#s".to_owned(), owner: "me#1".to_owned(), ttl: TTL, facts: OwnerFacts::default() },
+        upkeep,
+        poll_interval: Duration::from_secs(1),
+        looks_late: false,
+        step_down_grace: Duration::from_secs(30),
+        hold_off: HOLD_OFF,
+        broker_hold_off: BROKER_HOLD_OFF,
+        broker_health_step_down: Some(Duration::from_secs(2)),
+        owner,
+    }
+}
+
+/// A member and everything that it asked for and was not answered.
+struct Rig {
+    member: Member,
+    now: Instant,
+    writes: Vec<LeaseWrite>,
+    reads: usize,
+    calls: Vec<LogCall>,
+    closed: bool,
+    finished: Option<Result<(), Fault>>,
+}
+
+impl Rig {
+    fn new() -> Self {
+        let now = at(1.0);
+        let member = Member::new(options(), now);
+        let mut rig = Self { member, now, writes: Vec::new(), reads: 0, calls: Vec::new(), closed: false, finished: None };
+        rig.event(Event::Tick);
+        rig
+    }
+
+    /// A member that has just won a lease that did not exist; its owner reads the log's tail.
+    fn owner() -> Self {
+        let mut rig = Self::new();
+        rig.lease_read(Ok(None));
+        rig.lease_written(Outcome::Done(LeaseAnswer::Written));
+        assert!(matches!(rig.member.part(), Part::Owner { version: 1, .. }));
+        assert!(matches!(rig.calls.as_slice(), [LogCall::ReadTail]));
+        rig
+    }
+
+    fn event(&mut self, event: Event) {
+        for effect in self.member.apply(self.now, UnixMillis(5_000), event) {
+            match effect {
+                Effect::ReadLease => self.reads += 1,
+                Effect::WriteLease(write) => self.writes.push(write),
+                Effect::Owner { effect: worker::Effect::Log(call), .. } => self.calls.push(call),
+                Effect::Owner { effect: worker::Effect::CloseSource, .. } => self.closed = true,
+                Effect::Owner { .. } | Effect::Became(_) => {}
+                Effect::Finished(result) => self.finished = Some(result),
+            }
+        }
+    }
+
+    fn pass(&mut self, seconds: f64) {
+        self.now = self.now.plus(Duration::from_secs_f64(seconds));
+        self.event(Event::Tick);
+    }
+
+    fn lease_read(&mut self, answer: Result<Option<RawLease>, Fault>) {
+        assert_eq!(core::mem::take(&mut self.reads), 1, "it asked for the row");
+        self.event(Event::LeaseRead(answer));
+    }
+
+    /// Answers the one write that is under way; returns it.
+    fn lease_written(&mut self, outcome: Outcome<LeaseAnswer>) -> LeaseWrite {
+        assert_eq!(self.writes.len(), 1, "one write is under way");
+        let write = self.writes.remove(0);
+        self.event(Event::LeaseWritten(outcome));
+        write
+    }
+
+    fn owner_event(&mut self, event: worker::Event) {
+        let term = self.member.owner().unwrap().0;
+        self.event(Event::Owner { term, event });
+    }
+
+    fn answer(&mut self, answer: Answer) {
+        self.calls.clear();
+        self.owner_event(worker::Event::Log(answer));
+    }
+
+    /// Something that an owner which stops has to wait for.
+    fn deliver(&mut self) {
+        let delivery = DeliveryId { connection: ConnectionEpoch(1), ordinal: 1 };
+        self.owner_event(worker::Event::Delivered { delivery, receiver: "in".into(), message: Message::default() });
+    }
+
+    fn shut_down(&mut self) {
+        let drain_until = self.now.plus(Duration::from_secs(30));
+        self.event(Event::Shutdown { drain_until });
+    }
+}
+
+fn tail_of_epoch(epoch: u64) -> RowMeta {
+    RowMeta { slot: Slot(4), epoch: Epoch(epoch), id: Id128(99), drained: Slot(0) }
+}
+
+fn late() -> Fault {
+    Fault::new(FaultCode::Timeout, "no answer")
+}
+
+#[test]
+fn a_log_that_is_ahead_raises_the_lease_although_a_renewal_is_under_way() {
+    let mut rig = Rig::owner();
+    rig.pass(1.1);
+    assert_eq!(rig.writes.len(), 1, "it renews");
+    rig.answer(Answer::Tail(Ok(Some(tail_of_epoch(9)))));
+    let renewal = rig.lease_written(Outcome::Done(LeaseAnswer::Written));
+    assert_eq!(renewal.row.tuple.version, 1);
+    let raise = rig.lease_written(Outcome::Done(LeaseAnswer::Written));
+    assert_eq!((raise.condition, raise.row.tuple.version), (Condition::Held { owner: "me#1".into(), version: 1 }, 10));
+    assert!(matches!(rig.member.part(), Part::Owner { version: 10, .. }));
+}
+
+#[test]
+fn a_lease_that_could_not_be_raised_is_given_back() {
+    let mut rig = Rig::owner();
+    rig.answer(Answer::Tail(Ok(Some(tail_of_epoch(9)))));
+    rig.lease_written(Outcome::NotDone(late()));
+    let release = rig.lease_written(Outcome::Done(LeaseAnswer::Written));
+    assert!(release.row.tuple.is_released());
+    assert_eq!(*rig.member.part(), Part::HoldingOff(HOLD_OFF));
+}
+
+#[test]
+fn told_to_stop_while_its_log_is_ahead_it_gives_the_lease_back_and_ends() {
+    for raise_is_under_way in [false, true] {
+        let mut rig = Rig::owner();
+        if !raise_is_under_way {
+            rig.pass(1.1);
+        }
+        rig.answer(Answer::Tail(Ok(Some(tail_of_epoch(9)))));
+        rig.shut_down();
+        let under_way = rig.lease_written(Outcome::Done(LeaseAnswer::Written));
+        let release = rig.lease_written(Outcome::Done(LeaseAnswer::Written));
+        assert!(release.row.tuple.is_released());
+        assert_eq!(release.condition, Condition::Held { owner: "me#1".into(), version: under_way.row.tuple.version });
+        assert_eq!(rig.finished, Some(Ok(())));
+    }
+}
+
+#[test]
+fn a_log_that_turns_out_to_be_ahead_after_it_was_told_to_stop_does_not_keep_it() {
+    let mut rig = Rig::owner();
+    rig.deliver();
+    rig.shut_down();
+    rig.answer(Answer::Tail(Ok(Some(tail_of_epoch(9)))));
+    assert!(rig.lease_written(Outcome::Done(LeaseAnswer::Written)).row.tuple.is_released());
+    assert_eq!(rig.finished, Some(Ok(())));
+}
+
+#[test]
+fn fenced_while_it_stops_it_ends_and_does_not_compete_again() {
+    let mut rig = Rig::owner();
+    rig.answer(Answer::Tail(Ok(None)));
+    rig.answer(Answer::Registered(Outcome::Done(true)));
+    rig.deliver();
+    rig.shut_down();
+    rig.answer(Answer::Put(Outcome::Done(Put::Occupied(tail_of_epoch(9)))));
+    assert!(rig.closed);
+    rig.lease_written(Outcome::Done(LeaseAnswer::Refused(None)));
+    assert_eq!(rig.finished, Some(Ok(())));
+}
+
+#[test]
+fn having_stepped_down_for_its_broker_it_is_not_woken_for_it_again() {
+    let mut rig = Rig::owner();
+    rig.event(Event::Converged);
+    rig.event(Event::BrokerLost);
+    rig.deliver();
+    rig.pass(2.0);
+    assert_eq!(*rig.member.part(), Part::SteppingDown(Reason::BrokerPath));
+    assert!(rig.member.wake_at(rig.now).unwrap() > rig.now);
+}
+
+#[test]
+fn a_step_down_for_the_broker_that_outlives_the_lease_stays_out_as_long_as_planned() {
+    let mut rig = Rig::owner();
+    rig.event(Event::Converged);
+    rig.event(Event::BrokerLost);
+    rig.deliver();
+    rig.pass(2.0);
+    rig.pass(10.0);
+    // The renewal that was under way; then the lease is given back.
+    rig.lease_written(Outcome::Unknown(late()));
+    rig.lease_written(Outcome::Unknown(late()));
+    assert_eq!(*rig.member.part(), Part::HoldingOff(BROKER_HOLD_OFF));
+}
+
+#[test]
+fn told_to_stop_while_it_claims_it_gives_back_what_it_won() {
+    let mut rig = Rig::new();
+    rig.lease_read(Ok(None));
+    rig.shut_down();
+    assert_eq!(rig.finished, None, "the claim may still win");
+    let claim = rig.lease_written(Outcome::Done(LeaseAnswer::Written));
+    let release = rig.lease_written(Outcome::Done(LeaseAnswer::Written));
+    assert_eq!(release.condition, Condition::Held { owner: "me#1".into(), version: claim.row.tuple.version });
+    assert!(release.row.tuple.is_released());
+    assert_eq!(rig.finished, Some(Ok(())));
+    assert!(!rig.member.may_act(rig.now));
+}
+
+#[test]
+fn told_to_stop_while_it_looks_it_claims_nothing() {
+    let mut rig = Rig::new();
+    rig.shut_down();
+    rig.lease_read(Ok(None));
+    assert!(rig.writes.is_empty());
+    assert_eq!(rig.finished, Some(Ok(())));
+}
+
+#[test]
+fn what_a_former_term_waited_for_is_not_listened_to() {
+    let mut rig = Rig::owner();
+    let first = rig.member.owner().unwrap().0;
+    rig.answer(Answer::Tail(Ok(Some(tail_of_epoch(9)))));
+    rig.lease_written(Outcome::Done(LeaseAnswer::Written));
+    let calls = rig.calls.len();
+    rig.event(Event::Owner { term: first, event: worker::Event::Log(Answer::Tail(Ok(None))) });
+    assert_eq!(rig.calls.len(), calls);
+}
+
+#[test]
+fn past_its_deadline_it_acts_no_more_whatever_is_under_way() {
+    let mut rig = Rig::owner();
+    rig.pass(1.1);
+    assert!(rig.member.may_act(rig.now));
+    rig.pass(8.85);
+    assert!(!rig.member.may_act(rig.now), "the guard");
+    assert!(!rig.member.wants_input(rig.now));
+    rig.pass(0.1);
+    assert!(rig.closed);
+    assert!(matches!(rig.member.part(), Part::SteppingDown(Reason::Lease(Why::Expired))));
+    let renewal: LeaseRow = rig.lease_written(Outcome::Done(LeaseAnswer::Written)).row;
+    let release = rig.lease_written(Outcome::Done(LeaseAnswer::Written)).row;
+    assert!(release.tuple.renewed_at > renewal.tuple.renewed_at);
+}
