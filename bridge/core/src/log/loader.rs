@@ -187,7 +187,7 @@ impl Loader {
     ///
     /// # Errors
     /// Where a segment cannot be read by this release; it stays first in the queue and the head stays below it.
-    pub fn next(&mut self) -> Result<Option<Loaded>, Fault> {
+    pub fn take_next(&mut self) -> Result<Option<Loaded>, Fault> {
         let Some((slot, waiting, read_back)) = self.queue.pop_front() else { return Ok(None) };
         let entries = match waiting {
             Waiting::Nothing => Vec::new(),

@@ -123,7 +123,7 @@ fn text(message: &Message) -> String {
 
 #[test]
 fn no_crash_loses_what_was_acknowledged_or_repeats_more_than_was_announced() {
-    for seed in 0..400 {
+    for seed in 0..200 {
         lives(seed);
     }
 }

@@ -130,7 +130,7 @@ impl Bench {
 
     fn take(&mut self, most: usize) {
         for _ in 0..most {
-            let Some(loaded) = self.loader.next().unwrap() else { break };
+            let Some(loaded) = self.loader.take_next().unwrap() else { break };
             if loaded.slot.0 > self.anchor && loaded.read_back {
                 self.unloaded -= loaded.entries.len() as i64;
             }
@@ -212,8 +212,8 @@ fn an_unreadable_segment_stays_first_and_is_told_each_time() {
     for step in [Step::Poll { room: true }, Step::Read, Step::Answer { fails: false }] {
         bench.step(step);
     }
-    assert_eq!(bench.loader.next().unwrap().unwrap().slot, Slot(1));
+    assert_eq!(bench.loader.take_next().unwrap().unwrap().slot, Slot(1));
     for _ in 0..3 {
-        assert!(bench.loader.next().unwrap_err().detail.contains("slot 2"));
+        assert!(bench.loader.take_next().unwrap_err().detail.contains("slot 2"));
     }
 }

@@ -7,6 +7,7 @@ mod fates;
 mod figures;
 mod loader;
 mod rows;
+mod settled;
 mod stopping;
 mod support;
 mod writer;

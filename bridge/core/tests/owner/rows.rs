@@ -117,6 +117,7 @@ fn a_body_that_would_unpack_to_a_gigabyte_is_refused_within_bounds() {
 }
 
 /// The largest resident size of this process so far; `None` where the system does not tell.
+#[expect(clippy::disallowed_methods, reason = "a test that measures its own process")]
 fn peak_kib() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?.trim().split(' ').next()?.parse().ok()
