@@ -250,8 +250,9 @@ pub fn exposure_terms(settings: &Settings, reported: Option<&Snapshot>) -> Vec<(
     match peak {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count of messages, not negative")]
         Some(peak) => {
-            // The report is a moment older than the crash: what one more append and one more batch of sends can add to it stays possible.
-            let since = u64::from(settings.segment_max_messages) + u64::from(settings.max_in_flight);
+            // The report is up to a second older than the crash. One more append, batch of sends and window of the broker can add to it since.
+            let limits = [settings.segment_max_messages, settings.max_in_flight, u32::from(settings.receive_maximum)];
+            let since = limits.into_iter().map(u64::from).sum();
             vec![("reported peak of the exposure".to_owned(), peak as u64), ("since that report".to_owned(), since)]
         }
         None => settings.exposure_terms(),
@@ -278,6 +279,6 @@ mod tests {
         let sum = |terms: Vec<(String, u64)>| terms.iter().map(|(_, count)| count).sum::<u64>();
         assert_eq!(sum(exposure_terms(&settings, None)), 100 + 400 + 192);
         let reported = Snapshot::parse("causeway_duplicate_exposure_peak{session=\"a\"} 40");
-        assert_eq!(sum(exposure_terms(&settings, Some(&reported))), 40 + 300);
+        assert_eq!(sum(exposure_terms(&settings, Some(&reported))), 40 + 492);
     }
 }
