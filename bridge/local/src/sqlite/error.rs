@@ -43,6 +43,22 @@ pub enum LocalStoreError {
         /// What the system said.
         reason: String,
     },
+    /// The path is relative, or holds `.`, `..` or empty parts.
+    #[error("{} is not an absolute path without `.` and `..`; write it out, such as /var/lib/causeway/causeway.db", path.display())]
+    UncleanPath {
+        /// The path as it was given.
+        path: PathBuf,
+    },
+    /// The file or its folder is not for this user alone.
+    #[error("{} {found}, but must be for the worker's user alone; run `chmod {wanted:o} {}` as its owner, or choose another path", path.display(), path.display())]
+    NotPrivate {
+        /// The file or folder.
+        path: PathBuf,
+        /// What it is instead.
+        found: String,
+        /// The mode that it should have.
+        wanted: u32,
+    },
     /// Not a SQLite database.
     #[error("{} is not a SQLite database; move that file away or give another path", path.display())]
     NotADatabase {
@@ -118,6 +134,8 @@ impl LocalStoreError {
             Self::Missing { .. } => "STORE_MISSING",
             Self::NotAFile { .. } => "STORE_NOT_A_FILE",
             Self::NotWritable { .. } => "STORE_NOT_WRITABLE",
+            Self::UncleanPath { .. } => "STORE_PATH_UNCLEAN",
+            Self::NotPrivate { .. } => "STORE_NOT_PRIVATE",
             Self::NotADatabase { .. } => "STORE_NOT_A_DATABASE",
             Self::Foreign { .. } => "STORE_FOREIGN",
             Self::NewerSchema { .. } => "STORE_NEWER_SCHEMA",
@@ -138,6 +156,8 @@ impl LocalStoreError {
             Self::MissingFolder { .. } | Self::Missing { .. } => FaultCode::NotFound,
             Self::NotWritable { .. } => FaultCode::NotAuthorized,
             Self::NotAFile { .. }
+            | Self::UncleanPath { .. }
+            | Self::NotPrivate { .. }
             | Self::NotADatabase { .. }
             | Self::Foreign { .. }
             | Self::NewerSchema { .. }

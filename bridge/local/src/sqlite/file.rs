@@ -3,6 +3,7 @@
 use super::LocalStoreError;
 use std::fs::{DirBuilder, OpenOptions};
 use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -58,6 +59,42 @@ pub(super) fn make_folder(path: &Path) -> Result<bool, LocalStoreError> {
     }
     let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
     made.map(|()| true).map_err(|error| LocalStoreError::of_io(folder.to_owned(), error))
+}
+
+/// Whether `path` is absolute and names every folder once: no empty part, no `.`, no `..`.
+pub(super) fn is_clean_absolute(path: &Path) -> bool {
+    let bytes = path.as_os_str().as_bytes();
+    bytes.strip_prefix(b"/").is_some_and(|rest| rest.split(|byte| *byte == b'/').all(|part| !matches!(part, b"" | b"." | b"..")))
+}
+
+/// Checks that the file at `path` and its folder belong to this user, and that nobody else has any access to them.
+///
+/// # Errors
+/// [`LocalStoreError::NotPrivate`] for the first that is not so.
+pub(super) fn only_its_users(path: &Path) -> Result<(), LocalStoreError> {
+    only_this_users(folder(path), 0o700)?;
+    only_this_users(path, 0o600)
+}
+
+/// The same of the folder alone, before a file is made in it. Where it is missing, opening the file tells.
+///
+/// # Errors
+/// [`LocalStoreError::NotPrivate`] where it is not so.
+pub(super) fn folder_only_its_users(path: &Path) -> Result<(), LocalStoreError> {
+    if folder(path).is_dir() { only_this_users(folder(path), 0o700) } else { Ok(()) }
+}
+
+fn only_this_users(path: &Path, wanted: u32) -> Result<(), LocalStoreError> {
+    let standing = path.metadata().map_err(|error| LocalStoreError::of_io(path.to_owned(), error))?;
+    let (user, owner, mode) = (rustix::process::geteuid().as_raw(), standing.uid(), standing.mode() & 0o7777);
+    let found = if owner != user {
+        format!("belongs to user {owner}, while this is user {user},")
+    } else if mode & 0o077 != 0 {
+        format!("has the mode {mode:04o}")
+    } else {
+        return Ok(());
+    };
+    Err(LocalStoreError::NotPrivate { path: path.to_owned(), found, wanted })
 }
 
 /// Which file it is, whatever its name.

@@ -11,7 +11,8 @@ pub(super) const VERSION: i64 = 1;
 const APPLICATION: i64 = 0x4353_5759;
 
 /// Columns of 64 unsigned bits are `ANY`, see [`super::value::Number`]. Bodies and payloads stand last, so that the columns before them are
-/// read without them. Slot 0 of a log is its head row: kind, epoch, drained, progress.
+/// read without them. Slot 0 of a log is its head row: kind, epoch, drained, progress. A session without a baseline is unknown, whatever filters stand
+/// there; one with a baseline and without filters has none.
 const TABLES: &str = "
 CREATE TABLE outbox (
     pk TEXT NOT NULL,
@@ -65,6 +66,16 @@ CREATE TABLE dlq (
 CREATE INDEX dlq_by_age ON dlq (failed_at, id);
 CREATE INDEX dlq_by_route ON dlq (route, failed_at, id);
 CREATE INDEX dlq_by_category ON dlq (category, failed_at, id);
+
+CREATE TABLE subscription_baselines (
+    storage_identity TEXT NOT NULL PRIMARY KEY
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE managed_subscriptions (
+    storage_identity TEXT NOT NULL,
+    filter TEXT NOT NULL,
+    PRIMARY KEY (storage_identity, filter)
+) STRICT, WITHOUT ROWID;
 ";
 
 /// What a database turned out to be.
@@ -123,6 +134,8 @@ pub(super) fn verify(connection: &Connection) -> rusqlite::Result<()> {
         "SELECT log, epoch, lanes, state FROM registry LIMIT 0",
         "SELECT id, route, binding, session, source, address, category, error_code, reason, last_error, attempts, redrive_count, state, failed_at,
             received_at, topic, qos, retain, headers, correlation_data, payload FROM dlq LIMIT 0",
+        "SELECT storage_identity FROM subscription_baselines LIMIT 0",
+        "SELECT storage_identity, filter FROM managed_subscriptions LIMIT 0",
     ] {
         connection.prepare_cached(sql)?;
     }
