@@ -141,7 +141,10 @@ const MAX_UNPACKED_BYTES: u64 = 64 * 1024 * 1024;
 /// [`PackError`] where the encoder fails, which no entry of this program makes happen.
 pub fn pack(entries: &[std::sync::Arc<Entry>]) -> Result<Bytes, PackError> {
     let plain = postcard::to_allocvec(entries).map_err(|_| PackError::Encode)?;
-    zstd::bulk::compress(&plain, ZSTD_LEVEL).map(Bytes::from).map_err(|_| PackError::Encode)
+    let mut compressor = zstd::bulk::Compressor::new(ZSTD_LEVEL).map_err(|_| PackError::Encode)?;
+    // Four bytes a segment, so that a flipped bit is found and not decoded into another message.
+    compressor.include_checksum(true).map_err(|_| PackError::Encode)?;
+    compressor.compress(&plain).map(Bytes::from).map_err(|_| PackError::Encode)
 }
 
 /// Unpacks a segment's body.

@@ -9,8 +9,9 @@ use causeway_core::lease::holder::Upkeep;
 use causeway_core::lease::standby::Candidate;
 use causeway_core::member::MemberOptions;
 use causeway_core::worker::options::OwnerOptions;
-use causeway_ports::{Clock, ConnectionGate, DeadLetters, Leases, Outbox, Sink, Source};
+use causeway_ports::{Clock, ConnectionGate, DeadLetters, Leases, ManagedSubscriptions, Outbox, Sink, Source};
 use core::time::Duration;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
@@ -46,6 +47,8 @@ pub struct SessionParts {
     pub start_source: StartSource,
     /// The lease that the session is owned under; `None` where this process is its only candidate.
     pub lease: Option<LeaseParts>,
+    /// What is known of the broker session's subscriptions; `None` where nobody keeps account of them.
+    pub subscriptions: Option<SubscriptionParts>,
     /// The clocks.
     pub clock: Arc<dyn Clock>,
     /// Where observations go.
@@ -66,6 +69,21 @@ impl core::fmt::Debug for SessionParts {
             .field("routes", &self.routes)
             .finish_non_exhaustive()
     }
+}
+
+/// What keeping account of a broker session's subscriptions needs.
+#[derive(Clone)]
+pub struct SubscriptionParts {
+    /// Where the account is kept.
+    pub store: Arc<dyn ManagedSubscriptions>,
+    /// The session's name there.
+    pub identity: String,
+    /// The filters that the configuration wants.
+    pub desired: BTreeSet<String>,
+    /// Whether a session that the broker reports as new proves that it has none.
+    pub baseline_auto: bool,
+    /// How long one call may take.
+    pub call_timeout: Duration,
 }
 
 /// What competing for a session's lease needs.

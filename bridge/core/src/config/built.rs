@@ -21,7 +21,11 @@ const FIELDS: &[(&str, &str)] = &[
     ("routes[].policy.on_filtered", "processors"),
     ("routes[].processors", "processors"),
     ("routes[].resolver", "resolvers"),
-    ("routes[].session", "leases"),
+    ("routes[].session.drain_batch_size", "pacing of retries and recovery"),
+    ("routes[].session.drain_interval", "pacing of retries and recovery"),
+    ("routes[].session.drain_max_batch_size", "pacing of retries and recovery"),
+    ("routes[].session.drain_max_concurrency", "pacing of retries and recovery"),
+    ("routes[].session.drain_strategy", "pacing of retries and recovery"),
     ("senders[].options.credentials_uri", "credentials from elsewhere than the AWS chain"),
     ("senders[].options.fifo", "FIFO queues"),
     ("senders[].options.message_group_id", "FIFO queues"),
@@ -31,8 +35,6 @@ const FIELDS: &[(&str, &str)] = &[
     ("sessions[].options.session.unmatched_grace", "holding back what no receiver asked for"),
     ("sessions[].options.session.will", "wills"),
     ("stores.dlq.auto_redrive_window", "redrive when a subscription returns"),
-    ("stores.lease", "leases"),
-    ("stores.managed_subscriptions", "the history of subscriptions"),
     ("stores.outbox.options.compaction_grace", "keeping settled messages"),
     ("stores.outbox.options.mailbox_poll", "the mailbox"),
     ("stores.outbox.options.retention", "keeping settled messages"),
@@ -43,8 +45,18 @@ type Use = (String, &'static str);
 
 /// What is refused for its value, or where nothing is written.
 const USES: &[fn(&Config) -> Vec<Use>] = &[
-    |config| if config.bridge.is_clustered() { vec![("bridge.deployment_mode".to_owned(), "clustered mode")] } else { Vec::new() },
-    |config| sessions(config, "session_mode", "exclusive sessions", |session| session.session_mode == SessionMode::Exclusive),
+    |config| {
+        // Without an exclusive session several replicas each have a log of their own, which another has to adopt when one is gone.
+        let shared = config.bridge.is_clustered();
+        sessions(config, "session_mode", "clustered mode without an exclusive session", move |session| {
+            shared && session.session_mode != SessionMode::Exclusive
+        })
+    },
+    |config| {
+        routes(config, "session.connect_after_lease", "connections of those that wait", |route| {
+            route.session.as_ref().is_some_and(|session| !session.connect_after_lease)
+        })
+    },
     |config| sessions(config, "lanes", "several lanes", |session| session.lanes > 1),
     |config| {
         sessions(config, "options.session.protocol_version", "MQTT 3.1.1", |session| {

@@ -1,5 +1,6 @@
 //! The commands. Each module is one of them: its arguments, what it does, what it prints.
 
+pub mod baseline;
 pub mod budget;
 pub mod check;
 pub mod dlq;
@@ -8,6 +9,7 @@ pub mod error;
 pub mod files;
 pub mod healthcheck;
 pub mod init;
+pub mod lease;
 pub mod load;
 pub mod metrics;
 pub mod outbox;
@@ -50,6 +52,11 @@ pub enum Command {
     /// Create tables or files that are missing
     #[command(subcommand)]
     Stores(stores::StoresCommand),
+    /// Tell once what a broker session has subscribed to
+    Baseline(baseline::BaselineArgs),
+    /// Look at who owns which session
+    #[command(subcommand)]
+    Lease(lease::LeaseCommand),
     /// Look at the messages that wait
     #[command(subcommand)]
     Outbox(outbox::OutboxCommand),
@@ -91,6 +98,8 @@ impl Command {
             Self::Healthcheck(args) => healthcheck::execute(args).await,
             Self::Doctor(args) => doctor::execute(args).await,
             Self::Stores(command) => stores::execute(command).await,
+            Self::Baseline(args) => baseline::execute(args).await,
+            Self::Lease(command) => lease::execute(command).await,
             Self::Outbox(command) => outbox::execute(command).await,
             Self::Dlq(command) => dlq::execute(command).await,
             Self::Metrics(args) => metrics::execute(&args),

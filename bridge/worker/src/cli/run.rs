@@ -13,7 +13,8 @@ use crate::telemetry::emf::Exporter;
 use crate::telemetry::logs::{self, LogFormat};
 use crate::wiring::{self, Purpose, Shared, StoreSet, WiringError};
 use causeway_core::config::model::{self, MetricsExporter};
-use causeway_core::config::{Loaded, Secret};
+use causeway_core::config::{Config, Loaded, Secret};
+use causeway_core::timing::Nanos;
 use causeway_core::outcome::{Fault, FaultClass, FaultCode};
 use causeway_ports::Sink;
 use clap::{Args, ValueEnum};
@@ -51,9 +52,6 @@ pub struct RunArgs {
 /// # Errors
 /// An unusable configuration, before anything has started.
 pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
-    if args.role == Role::Control {
-        return Err(WiringError::not_built("--role control", "the control role").into());
-    }
     let loaded = load::load_built(&args.config)?;
     start_logs(&loaded);
     let config = &loaded.config;
@@ -71,6 +69,8 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
     let status = StatusBoard::new(&config.bridge.id, &instance_id, clock.clone());
     let shared = Shared {
         instance_id: instance_id.clone(),
+        owner: format!("{instance_id}#{:016x}", boot_nonce()?),
+        looks_late: args.role == Role::Control,
         clock: clock.clone(),
         metrics: metrics.clone(),
         status: status.clone(),
@@ -81,6 +81,7 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
     let key = config.http.monitor_api_key.as_ref().map(Secret::reveal);
     let exporter = (config.bridge.metrics_exporter == MetricsExporter::Emf).then(|| Exporter::new(&config.bridge.id, &instance_id));
     info!(bridge = %config.bridge.id, instance = %instance_id, version = env!("CARGO_PKG_VERSION"), sessions = sessions.len(), monitor = %config.http.monitor_addr, "starting");
+    log_budgets(config);
     let program = Program {
         sessions,
         monitor: Monitor::new(collector.clone(), wiring::topology(config), key),
@@ -96,6 +97,27 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
         End::Fault => exit::FAULT,
         End::SecondSignal => exit::SECOND_SIGNAL,
     }))
+}
+
+/// Says at every start what a failover may cost at most, whether an objective is declared or not.
+fn log_budgets(config: &Config) {
+    let seconds = |nanos: Nanos| Duration::from_nanos(nanos.unsigned_abs()).as_secs_f64();
+    for session in config.budgets() {
+        match session.budget {
+            Some(Ok(budget)) => {
+                let broker_path_failover = budget.broker_path.map_or_else(|| "off".to_owned(), |nanos| format!("{} s", seconds(nanos)));
+                info!(session = %session.session_id, owner_death_s = seconds(budget.owner_death), %broker_path_failover, "worst-case failover budget");
+            }
+            Some(Err(error)) => warn!(session = %session.session_id, %error, "no failover budget can be computed"),
+            None => {}
+        }
+    }
+}
+
+/// A number that no other process has: two replicas of one name are still two owners.
+fn boot_nonce() -> Result<u64, CliError> {
+    let none = |error| WiringError::new("the operating system", "E_RANDOM", format!("it has no random bits: {error}"));
+    getrandom::u64().map_err(|error| none(error).into())
 }
 
 fn start_logs(loaded: &Loaded) {
@@ -119,9 +141,19 @@ async fn preflight(stores: &StoreSet, sinks: &[(String, Arc<dyn Sink>)]) -> Resu
         if let Some(store) = &stores.dead_letters { vec![("stores.dlq".to_owned(), bounded(store.probe()).await)] } else { Vec::new() }
     };
     let queues = join_all(sinks.iter().map(|(id, sink)| async move { (format!("senders ({id})"), bounded(sink.probe()).await) }));
-    let (outbox, letters, queues) = tokio::join!(outbox, letters, queues);
+    let leases = async {
+        if let Some(store) = &stores.leases { vec![("stores.lease".to_owned(), bounded(store.probe()).await)] } else { Vec::new() }
+    };
+    let subscriptions = async {
+        if let Some(store) = &stores.subscriptions {
+            vec![("stores.managed_subscriptions".to_owned(), bounded(store.probe()).await)]
+        } else {
+            Vec::new()
+        }
+    };
+    let (outbox, letters, queues, leases, subscriptions) = tokio::join!(outbox, letters, queues, leases, subscriptions);
     let mut errors = Vec::new();
-    for (part, result) in outbox.into_iter().chain(letters).chain(queues) {
+    for (part, result) in outbox.into_iter().chain(letters).chain(queues).chain(leases).chain(subscriptions) {
         match result {
             Ok(()) => {}
             Err(fault) if fault.code.class() == FaultClass::Permanent => errors.push(WiringError::of(part, &fault)),

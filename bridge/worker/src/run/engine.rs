@@ -2,7 +2,7 @@
 
 use crate::parts::SessionParts;
 use causeway_core::lease::LeaseAnswer;
-use causeway_core::lease::row::RawLease;
+use causeway_core::lease::row::{OwnerFacts, RawLease};
 use causeway_core::member::{self, Member, Term};
 use causeway_core::outcome::{Fault, Outcome};
 use causeway_core::units::{Instant, UnixMillis};
@@ -57,6 +57,14 @@ impl Engine {
         match self {
             Self::Alone(_) => RouteCounters::default(),
             Self::Member(member) => member.past_counters().get(route).cloned().unwrap_or_default(),
+        }
+    }
+
+    /// Tells what the lease row shall say of this owner.
+    pub(super) fn tell(&mut self, facts: OwnerFacts) {
+        match self {
+            Self::Alone(_) => {}
+            Self::Member(member) => member.tell(facts),
         }
     }
 

@@ -1,17 +1,19 @@
-//! Calls to the lease store, and the gate that a source under a lease asks before it connects.
+//! Calls to the lease store, and the gate that a source asks before it connects and before it subscribes.
 
 use super::engine::Event;
-use crate::parts::LeaseParts;
+use crate::parts::{LeaseParts, SessionParts, SubscriptionParts};
 use async_trait::async_trait;
 use causeway_core::lease::LeaseWrite;
 use causeway_core::lease::row::LeaseRow;
 use causeway_core::outcome::{Fault, FaultCode, Outcome};
+use causeway_core::subscriptions::{UnknownHistory, may_connect, plan};
 use causeway_ports::{ConnectionGate, Leases};
 use core::time::Duration;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tracing::warn;
 
 /// The lease store of one session. At most one call is under way.
 pub(super) struct LeaseCalls {
@@ -42,7 +44,7 @@ impl LeaseCalls {
         let (leases, key, timeout) = (Arc::clone(&self.leases), self.key.clone(), self.timeout);
         self.tasks.spawn(async move {
             let answer = tokio::time::timeout(timeout, leases.read(&key)).await;
-            Event::LeaseRead(answer.unwrap_or_else(|_| Err(late(timeout))))
+            Event::LeaseRead(answer.unwrap_or_else(|_| Err(late("lease", timeout))))
         });
     }
 
@@ -50,51 +52,123 @@ impl LeaseCalls {
         let (leases, key, timeout) = (Arc::clone(&self.leases), self.key.clone(), self.timeout);
         self.tasks.spawn(async move {
             let answer = tokio::time::timeout(timeout, leases.write(&key, &write)).await;
-            Event::LeaseWritten(answer.unwrap_or_else(|_| Outcome::Unknown(late(timeout))))
+            Event::LeaseWritten(answer.unwrap_or_else(|_| Outcome::Unknown(late("lease", timeout))))
         });
     }
 }
 
-fn late(timeout: Duration) -> Fault {
-    Fault::new(FaultCode::Timeout, format!("the lease store did not answer within {} ms", timeout.as_millis()))
+fn late(store: &str, timeout: Duration) -> Fault {
+    Fault::new(FaultCode::Timeout, format!("the {store} store did not answer within {} ms", timeout.as_millis()))
 }
 
 /// Which lease this process holds: owner and version.
 pub(super) type HeldLease = Option<(String, u64)>;
 
-/// Lets a source connect only while the lease row names this owner and this version.
+/// Lets a source connect only while the lease row names this owner and this version, and keeps account of what it subscribes.
 ///
 /// A broker that ends a connection does not reliably tell why. It may be that another worker connected with the same client id because it owns the
 /// session now; whoever reconnects blindly then throws the rightful owner out.
-pub(super) struct LeaseGate {
+pub(super) struct SessionGate {
+    lease: Option<HeldLeaseCheck>,
+    subscriptions: Option<SubscriptionParts>,
+}
+
+struct HeldLeaseCheck {
     leases: Arc<dyn Leases>,
     key: String,
     timeout: Duration,
     held: watch::Receiver<HeldLease>,
 }
 
-impl LeaseGate {
-    pub(super) fn new(parts: &LeaseParts, held: watch::Receiver<HeldLease>) -> Self {
-        Self { leases: Arc::clone(&parts.leases), key: parts.candidate.key.clone(), timeout: parts.call_timeout, held }
+impl SessionGate {
+    /// The gate of a session; `None` where there is nothing to ask.
+    pub(super) fn of(parts: &SessionParts, held: watch::Receiver<HeldLease>) -> Option<Arc<dyn ConnectionGate>> {
+        if parts.lease.is_none() && parts.subscriptions.is_none() {
+            return None;
+        }
+        let lease = parts.lease.as_ref().map(|lease| HeldLeaseCheck {
+            leases: Arc::clone(&lease.leases),
+            key: lease.candidate.key.clone(),
+            timeout: lease.call_timeout,
+            held,
+        });
+        Some(Arc::new(Self { lease, subscriptions: parts.subscriptions.clone() }))
     }
 }
 
-#[async_trait]
-impl ConnectionGate for LeaseGate {
-    async fn before_connect(&self, reconnect: bool) -> Result<(), Fault> {
+impl HeldLeaseCheck {
+    async fn check(&self, reconnect: bool) -> Result<(), Fault> {
         let not_ours = || Fault::new(FaultCode::Unavailable, "the lease is not held by this process; not connecting");
         let (owner, version) = self.held.borrow().clone().ok_or_else(not_ours)?;
         if !reconnect {
             return Ok(());
         }
-        let row = tokio::time::timeout(self.timeout, self.leases.read(&self.key)).await.map_err(|_| late(self.timeout))??;
+        let row = tokio::time::timeout(self.timeout, self.leases.read(&self.key)).await.map_err(|_| late("lease", self.timeout))??;
         let row = row.and_then(|raw| LeaseRow::try_from(raw).ok()).ok_or_else(not_ours)?;
         if row.tuple.owner == owner && row.tuple.version == version { Ok(()) } else { Err(not_ours()) }
     }
+}
 
-    async fn before_subscribe(&self, _session_present: bool) -> Result<BTreeSet<String>, Fault> {
-        Ok(BTreeSet::new())
+impl SubscriptionParts {
+    async fn call<T>(&self, call: impl Future<Output = T>) -> Result<T, Fault> {
+        tokio::time::timeout(self.call_timeout, call).await.map_err(|_| late("subscription", self.call_timeout))
     }
 
-    async fn unsubscribed(&self, _filter: &str) {}
+    async fn history(&self) -> Result<Option<BTreeSet<String>>, Fault> {
+        self.call(self.store.load(&self.identity)).await?
+    }
+
+    /// Brings the account up to date before anything is subscribed; answers what is to be unsubscribed.
+    async fn settle(&self, session_present: bool) -> Result<BTreeSet<String>, Fault> {
+        let history = self.history().await?;
+        let plan = plan(history.as_ref(), &self.desired, session_present, self.baseline_auto).map_err(unknown)?;
+        if plan.seed {
+            certain(self.call(self.store.seed(&self.identity, &BTreeSet::new())).await?)?;
+        }
+        if !plan.remember.is_empty() && !certain(self.call(self.store.remember(&self.identity, &plan.remember)).await?)? {
+            return Err(Fault::new(FaultCode::Unavailable, "the account of this session's subscriptions vanished; looking again"));
+        }
+        Ok(plan.unsubscribe)
+    }
+}
+
+fn unknown(history: UnknownHistory) -> Fault {
+    Fault::new(FaultCode::InvalidConfig, format!("{}: {history}", history.code()))
+}
+
+/// What certainly took effect. Both writes may be repeated, so an unknown outcome is one that is tried again.
+fn certain<T>(outcome: Outcome<T>) -> Result<T, Fault> {
+    match outcome {
+        Outcome::Done(value) => Ok(value),
+        Outcome::NotDone(fault) | Outcome::Unknown(fault) => Err(fault),
+    }
+}
+
+#[async_trait]
+impl ConnectionGate for SessionGate {
+    async fn before_connect(&self, reconnect: bool) -> Result<(), Fault> {
+        if let Some(lease) = &self.lease {
+            lease.check(reconnect).await?;
+        }
+        if let Some(subscriptions) = &self.subscriptions {
+            may_connect(subscriptions.history().await?.as_ref(), subscriptions.baseline_auto).map_err(unknown)?;
+        }
+        Ok(())
+    }
+
+    async fn before_subscribe(&self, session_present: bool) -> Result<BTreeSet<String>, Fault> {
+        match &self.subscriptions {
+            Some(subscriptions) => subscriptions.settle(session_present).await,
+            None => Ok(BTreeSet::new()),
+        }
+    }
+
+    async fn unsubscribed(&self, filter: &str) {
+        let Some(subscriptions) = &self.subscriptions else { return };
+        let forgotten = subscriptions.call(subscriptions.store.forget(&subscriptions.identity, filter)).await.and_then(certain);
+        if let Err(fault) = forgotten {
+            // It is unsubscribed again at the next connection, and forgotten then.
+            warn!(%filter, code = fault.code.as_str(), detail = %fault.detail, "an unsubscribed filter could not be forgotten");
+        }
+    }
 }

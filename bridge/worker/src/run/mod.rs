@@ -6,7 +6,7 @@ mod lease;
 mod report;
 
 use crate::parts::{RouteParts, SessionParts};
-use crate::status::{BEAT_INTERVAL, LastFault, LogPhase, RefusedFilter, SessionStatus};
+use crate::status::{BEAT_INTERVAL, LastFault, LogPhase, RefusedFilter, ServiceLevel, SessionStatus};
 use crate::telemetry::AppendResult;
 use causeway_core::drain::{BatchId, BatchLimits};
 use causeway_core::log::writer::{SegmentOptions, WriterEnd};
@@ -16,11 +16,11 @@ use causeway_core::outcome::{Fault, FaultCode, Outcome};
 use causeway_core::units::Instant;
 use causeway_core::worker::options::{MEMORY_BYTES, MEMORY_ENTRIES, OwnerOptions, Policy, RouteOptions};
 use causeway_core::worker::{self, End, Observation};
-use causeway_ports::{ConnectionEpoch, ConnectionGate, Source, SourceEvent};
+use causeway_ports::{ConnectionEpoch, Source, SourceEvent};
 use core::time::Duration;
 use dispatch::{Dispatch, SendBound};
 use engine::{Engine, Event};
-use lease::{HeldLease, LeaseCalls, LeaseGate};
+use lease::{HeldLease, LeaseCalls, SessionGate};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use thiserror::Error;
@@ -106,6 +106,7 @@ struct Session {
     dirty: bool,
     term_began: Instant,
     due_since: Option<Instant>,
+    told_level: Option<ServiceLevel>,
     last_logged: Option<(FaultCode, Instant)>,
     ended: Option<Result<SessionEnd, RunError>>,
 }
@@ -150,6 +151,7 @@ impl Session {
             dirty: true,
             term_began: now,
             due_since: None,
+            told_level: None,
             last_logged: None,
             ended: None,
             parts,
@@ -359,11 +361,7 @@ impl Session {
             Observation::Opened { epoch, slots_to_recover } => {
                 info!(epoch = epoch.0, slots_to_recover, log = %self.parts.log, "log opened");
                 self.dirty = true;
-                let gate = self
-                    .parts
-                    .lease
-                    .as_ref()
-                    .map(|lease| Arc::new(LeaseGate::new(lease, self.held.subscribe())) as Arc<dyn ConnectionGate>);
+                let gate = SessionGate::of(&self.parts, self.held.subscribe());
                 self.source = Some((self.parts.start_source)(gate));
             }
             Observation::Recovered { entries } => {

@@ -3,6 +3,7 @@
 use super::Session;
 use crate::parts::RouteParts;
 use crate::status::{DropReason, LogPhase, OutboxDepth, RouteStatus, SessionRole};
+use causeway_core::lease::row::OwnerFacts;
 use causeway_core::units::UnixMillis;
 use causeway_core::worker::counters::{self, RouteCounters};
 use causeway_core::worker::{OwnerStatus, Phase};
@@ -27,6 +28,7 @@ impl Session {
         let due = self.engine.owner().is_some_and(|(_, owner)| owner.is_due());
         self.due_since = due.then(|| self.due_since.unwrap_or(now));
         self.status.drain_stalled_since = self.due_since;
+        self.tell_the_lease();
         let routes = (0..self.parts.routes.len()).filter_map(|index| {
             let parts = self.parts.routes.get(index)?;
             Some(self.route_status(index, parts, owner.as_ref().and_then(|owner| owner.routes.get(index))))
@@ -34,6 +36,21 @@ impl Session {
         self.parts.status.publish(self.status.clone(), routes.collect());
         self.published_at = now;
         self.dirty = false;
+    }
+
+    /// Puts the level of service into the lease row with the next renewal, for people and for whoever measures a failover.
+    fn tell_the_lease(&mut self) {
+        let (now, wall) = (self.now(), self.parts.clock.wall());
+        self.status.beat_at = now;
+        let level = self.status.level(now);
+        let Some(lease) = self.parts.lease.as_ref().filter(|_| self.told_level != Some(level)) else { return };
+        self.told_level = Some(level);
+        let facts = OwnerFacts {
+            service_level: Some(level.as_str().to_owned()),
+            service_level_since: Some(wall),
+            ..lease.candidate.facts.clone()
+        };
+        self.engine.tell(facts);
     }
 
     fn tell_of_owner(&mut self, owner: &OwnerStatus, wall: UnixMillis) {

@@ -1,11 +1,14 @@
 //! From the configuration to running parts: the only place that names adapters.
 
 mod capped;
+mod lease;
 mod source;
+mod subscriptions;
 mod stores;
 
 pub use source::source_options;
 pub use stores::{Purpose, StoreSet};
+pub use subscriptions::storage_identity;
 
 use crate::parts::{NamedSinks, RouteParts, SessionParts};
 use crate::status::{SessionRole, SessionStatus, StatusBoard};
@@ -59,6 +62,8 @@ pub fn needs_aws(config: &Config) -> bool {
     let in_dynamodb = |backend: Option<StoreBackend>| matches!(backend, Some(StoreBackend::Dynamodb { .. }));
     in_dynamodb(config.stores.outbox_backend())
         || in_dynamodb(config.stores.dlq_backend())
+        || in_dynamodb(config.stores.lease_backend())
+        || in_dynamodb(config.stores.subscription_backend())
         || config.senders.iter().any(|sender| sender.sqs().is_some())
 }
 
@@ -106,6 +111,10 @@ fn sqs_sink(clients: &AwsClients, settings: SqsSenderSettings) -> Result<Arc<dyn
 pub struct Shared {
     /// This process's name.
     pub instance_id: String,
+    /// This process as an owner: its name and a number that no other process has, `instance_id#<boot nonce>`.
+    pub owner: String,
+    /// Whether it takes over only after the others had their chance (the control role).
+    pub looks_late: bool,
     /// The clocks.
     pub clock: Arc<dyn Clock>,
     /// Where observations go.
@@ -163,7 +172,7 @@ fn session_parts(
     let status = SessionStatus {
         id: session.id.to_string(),
         broker: options.broker_url.to_string(),
-        role: SessionRole::Owner,
+        role: SessionRole::Standby,
         subscriptions_wanted: options.subscriptions.len(),
         ..SessionStatus::default()
     };
@@ -171,7 +180,7 @@ fn session_parts(
     shared.status.publish(status, Vec::new());
     Ok(SessionParts {
         session: session.id.to_string(),
-        owner: shared.instance_id.clone(),
+        owner: shared.owner.clone(),
         broker: options.broker_url.to_string(),
         subscriptions_wanted: options.subscriptions.len(),
         log,
@@ -180,8 +189,9 @@ fn session_parts(
         limits: config.stores.outbox.as_ref().map_or_else(OutboxOptions::default, |store| store.options.clone()),
         stale_claim: config.stale_claim(),
         dead_letters: stores.dead_letters.clone(),
-        start_source: source::starter(options),
-        lease: None,
+        start_source: source::starter(options.clone()),
+        lease: lease::lease_parts(config, session, &part, stores, shared)?,
+        subscriptions: subscriptions::subscription_parts(session, stores, &options),
         clock: Arc::clone(&shared.clock),
         metrics: shared.metrics.clone(),
         status: shared.status.clone(),

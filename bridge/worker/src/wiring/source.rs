@@ -119,10 +119,10 @@ fn tls_options(settings: &TlsSettings, field: &str) -> Result<TlsOptions, Wiring
 
 /// Connects a source with `options`, once somebody asks for it.
 pub(super) fn starter(options: SourceOptions) -> StartSource {
-    Box::new(move |_gate| {
+    Box::new(move |gate| {
         // Without random bits the pauses between attempts are those of every other process: unkind to the broker, not wrong.
         let seed = getrandom::u64().unwrap_or_default();
-        match causeway_mqtt::start(options.clone(), seed) {
+        match causeway_mqtt::start(SourceOptions { gate, ..options.clone() }, seed) {
             Ok(source) => Box::new(source) as Box<dyn Source>,
             Err(error) => {
                 tracing::error!(code = error.code(), %error, "the source cannot start");

@@ -1,12 +1,12 @@
 //! The stores.
 
 use super::WiringError;
-use causeway_aws::{AwsClients, DynamoDeadLetters, DynamoOutbox};
+use causeway_aws::{AwsClients, DynamoDeadLetters, DynamoLeases, DynamoManagedSubscriptions, DynamoOutbox};
 use causeway_core::config::model::Stores;
 use causeway_core::config::{Span, StoreBackend};
-use causeway_local::memory::{MemoryDeadLetters, MemoryOutbox};
-use causeway_local::sqlite::{OpenMode, SqliteStore};
-use causeway_ports::{DeadLetters, Outbox};
+use causeway_local::memory::{MemoryDeadLetters, MemoryLeases, MemoryManagedSubscriptions, MemoryOutbox};
+use causeway_local::sqlite::{OpenMode, SqliteManagedSubscriptions, SqliteStore};
+use causeway_ports::{DeadLetters, Leases, ManagedSubscriptions, Outbox};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -26,6 +26,10 @@ pub struct StoreSet {
     pub outbox: Option<Arc<dyn Outbox>>,
     /// Where dead letters are kept.
     pub dead_letters: Option<Arc<dyn DeadLetters>>,
+    /// Where leases are kept.
+    pub leases: Option<Arc<dyn Leases>>,
+    /// Where it is kept what sessions have subscribed to.
+    pub subscriptions: Option<Arc<dyn ManagedSubscriptions>>,
 }
 
 impl core::fmt::Debug for StoreSet {
@@ -47,6 +51,14 @@ impl StoreSet {
         }
         match Self::open_dead_letters(stores, aws, purpose) {
             Ok(dead_letters) => set.dead_letters = dead_letters,
+            Err(error) => errors.push(error),
+        }
+        match Self::open_leases(stores, aws, purpose) {
+            Ok(leases) => set.leases = leases,
+            Err(error) => errors.push(error),
+        }
+        match Self::open_subscriptions(stores, aws, purpose) {
+            Ok(subscriptions) => set.subscriptions = subscriptions,
             Err(error) => errors.push(error),
         }
         if errors.is_empty() { Ok(set) } else { Err(errors) }
@@ -95,28 +107,68 @@ impl StoreSet {
         })
     }
 
+    /// Opens the store of leases alone.
+    ///
+    /// # Errors
+    /// Why it cannot be opened.
+    pub fn open_leases(stores: &Stores, aws: Option<&AwsClients>, purpose: Purpose) -> Result<Option<Arc<dyn Leases>>, WiringError> {
+        const PART: &str = "stores.lease";
+        Ok(match stores.lease_backend() {
+            None => None,
+            Some(StoreBackend::Memory) if purpose == Purpose::Look => return Err(in_memory(PART)),
+            Some(StoreBackend::Memory) => Some(Arc::new(MemoryLeases::new())),
+            Some(StoreBackend::Sqlite { .. }) => return Err(WiringError::new(PART, "E_STORE", "a lease cannot be kept in SQLite")),
+            Some(StoreBackend::Dynamodb { table }) => {
+                Some(Arc::new(DynamoLeases::new(clients(PART, aws)?.dynamodb().map_err(|fault| WiringError::of(PART, &fault))?, table)))
+            }
+        })
+    }
+
+    /// Opens the store of managed subscriptions alone.
+    ///
+    /// # Errors
+    /// Why it cannot be opened.
+    pub fn open_subscriptions(
+        stores: &Stores,
+        aws: Option<&AwsClients>,
+        purpose: Purpose,
+    ) -> Result<Option<Arc<dyn ManagedSubscriptions>>, WiringError> {
+        const PART: &str = "stores.managed_subscriptions";
+        Ok(match stores.subscription_backend() {
+            None => None,
+            Some(StoreBackend::Memory) if purpose == Purpose::Look => return Err(in_memory(PART)),
+            Some(StoreBackend::Memory) => Some(Arc::new(MemoryManagedSubscriptions::new())),
+            Some(StoreBackend::Sqlite { path }) => {
+                let mode = open_mode(purpose);
+                let store = SqliteManagedSubscriptions::open(&path, mode);
+                Some(Arc::new(store.map_err(|error| WiringError::new(PART, error.code(), error.to_string()))?))
+            }
+            Some(StoreBackend::Dynamodb { table }) => {
+                let client = clients(PART, aws)?.dynamodb().map_err(|fault| WiringError::of(PART, &fault))?;
+                Some(Arc::new(DynamoManagedSubscriptions::new(client, table)))
+            }
+        })
+    }
+
     /// Creates what is missing: folders, files, tables. Answers what it created, each with its part of the configuration.
     ///
     /// # Errors
     /// Every store that cannot be created.
     pub async fn create(stores: &Stores, aws: Option<&AwsClients>) -> Result<Vec<(&'static str, String)>, Vec<WiringError>> {
         let (mut created, mut errors) = (Vec::new(), Vec::new());
-        for (part, backend) in [("stores.outbox", stores.outbox_backend()), ("stores.dlq", stores.dlq_backend())] {
-            let result = match (backend, part) {
-                (None | Some(StoreBackend::Memory), _) => Ok(Vec::new()),
-                (Some(StoreBackend::Sqlite { path }), _) => {
+        let parts = [
+            ("stores.outbox", stores.outbox_backend()),
+            ("stores.dlq", stores.dlq_backend()),
+            ("stores.lease", stores.lease_backend()),
+            ("stores.managed_subscriptions", stores.subscription_backend()),
+        ];
+        for (part, backend) in parts {
+            let result = match backend {
+                None | Some(StoreBackend::Memory) => Ok(Vec::new()),
+                Some(StoreBackend::Sqlite { path }) => {
                     SqliteStore::create(&path).map_err(|error| WiringError::new(part, error.code(), error.to_string()))
                 }
-                (Some(StoreBackend::Dynamodb { .. }), "stores.outbox") => match Self::open_outbox(stores, aws, Purpose::Run) {
-                    Ok(Some(outbox)) => outbox.create().await.map_err(|fault| WiringError::of(part, &fault)),
-                    Ok(None) => Ok(Vec::new()),
-                    Err(error) => Err(error),
-                },
-                (Some(StoreBackend::Dynamodb { .. }), _) => match Self::open_dead_letters(stores, aws, Purpose::Run) {
-                    Ok(Some(letters)) => letters.create().await.map_err(|fault| WiringError::of(part, &fault)),
-                    Ok(None) => Ok(Vec::new()),
-                    Err(error) => Err(error),
-                },
+                Some(StoreBackend::Dynamodb { .. }) => Self::create_table(part, stores, aws).await,
             };
             match result {
                 Ok(names) => created.extend(names.into_iter().map(|name| (part, name))),
@@ -124,6 +176,28 @@ impl StoreSet {
             }
         }
         if errors.is_empty() { Ok(created) } else { Err(errors) }
+    }
+
+    async fn create_table(part: &'static str, stores: &Stores, aws: Option<&AwsClients>) -> Result<Vec<String>, WiringError> {
+        let created = match part {
+            "stores.outbox" => match Self::open_outbox(stores, aws, Purpose::Run)? {
+                Some(store) => store.create().await,
+                None => Ok(Vec::new()),
+            },
+            "stores.dlq" => match Self::open_dead_letters(stores, aws, Purpose::Run)? {
+                Some(store) => store.create().await,
+                None => Ok(Vec::new()),
+            },
+            "stores.lease" => match Self::open_leases(stores, aws, Purpose::Run)? {
+                Some(store) => store.create().await,
+                None => Ok(Vec::new()),
+            },
+            _ => match Self::open_subscriptions(stores, aws, Purpose::Run)? {
+                Some(store) => store.create().await,
+                None => Ok(Vec::new()),
+            },
+        };
+        created.map_err(|fault| WiringError::of(part, &fault))
     }
 }
 
@@ -136,11 +210,14 @@ fn in_memory(part: &str) -> WiringError {
 }
 
 fn sqlite(part: &str, path: &Path, purpose: Purpose) -> Result<SqliteStore, WiringError> {
-    let mode = match purpose {
+    SqliteStore::open(path, open_mode(purpose)).map_err(|error| WiringError::new(part, error.code(), error.to_string()))
+}
+
+const fn open_mode(purpose: Purpose) -> OpenMode {
+    match purpose {
         Purpose::Run => OpenMode::ReadWrite,
         Purpose::Look => OpenMode::ReadOnly,
-    };
-    SqliteStore::open(path, mode).map_err(|error| WiringError::new(part, error.code(), error.to_string()))
+    }
 }
 
 fn clients<'a>(part: &str, aws: Option<&'a AwsClients>) -> Result<&'a AwsClients, WiringError> {

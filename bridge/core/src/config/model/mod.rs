@@ -17,7 +17,7 @@ pub use store::{
     DlqOptions, DlqStore, LeaseOptions, LeaseStore, OutboxOptions, OutboxStore, StoreKind, Stores, SubscriptionOptions, SubscriptionStore,
 };
 pub use transport::{
-    Binding, ClientIdSuffix, MessageIdSource, MqttSession, ProtocolVersion, Receiver, ReceiverOptions, Sender, SenderOptions, Session,
+    Baseline, Binding, ClientIdSuffix, MessageIdSource, MqttSession, ProtocolVersion, Receiver, ReceiverOptions, Sender, SenderOptions, Session,
     SessionMode, SessionOptions, SubscriptionTuning, Tls, Topic, TopicOptions, Transport, Will,
 };
 

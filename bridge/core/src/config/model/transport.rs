@@ -28,6 +28,10 @@ pub struct Session {
     pub session_mode: SessionMode,
     /// How the broker is reached.
     pub options: SessionOptions,
+    /// What is known of its subscriptions when it connects for the first time: `seeded`, what `causeway baseline` told; `auto`, nothing needs to be told
+    /// where the broker reports the session as new.
+    #[serde(default)]
+    pub baseline: Baseline,
     /// Into how many independently ordered logs the session's outbox is divided, by ordering key.
     #[serde(default = "one")]
     pub lanes: u32,
@@ -35,6 +39,17 @@ pub struct Session {
 
 const fn one() -> u32 {
     1
+}
+
+/// What is known of a session's subscriptions when it connects for the first time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Baseline {
+    /// Somebody told, once.
+    #[default]
+    Seeded,
+    /// A session that the broker reports as new has none.
+    Auto,
 }
 
 /// What the broker keeps, and how many replicas may be connected.

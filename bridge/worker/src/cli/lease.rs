@@ -1,0 +1,175 @@
+//! `causeway lease list`, `show` and `repair`: who owns which session, as the lease table tells it.
+
+use super::error::CliError;
+use super::output::{self, Table};
+use super::{ConfigArgs, load};
+use crate::clock::SystemClock;
+use crate::wiring::{self, Purpose, StoreSet};
+use causeway_core::config::Config;
+use causeway_core::lease::row::{CorruptLease, LeaseRow, OwnerFacts, RawLease, Tuple};
+use causeway_core::lease::{Condition, LeaseAnswer, LeaseWrite};
+use causeway_core::outcome::{Fault, Outcome};
+use causeway_core::units::UnixMillis;
+use causeway_ports::{Clock as _, Leases};
+use clap::Subcommand;
+use serde_json::{Value, json};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+/// Commands on leases.
+#[derive(Debug, Subcommand)]
+pub enum LeaseCommand {
+    /// List the leases of the table
+    List {
+        #[allow(missing_docs, reason = "clap shows what ConfigArgs says")]
+        #[command(flatten)]
+        config: ConfigArgs,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show one lease, every field
+    Show {
+        #[allow(missing_docs, reason = "clap shows what ConfigArgs says")]
+        #[command(flatten)]
+        config: ConfigArgs,
+        /// The session
+        #[arg(long)]
+        session: String,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Release a lease whose row is older than `renewed_at`. Stop every worker of the bridge first
+    Repair {
+        #[allow(missing_docs, reason = "clap shows what ConfigArgs says")]
+        #[command(flatten)]
+        config: ConfigArgs,
+        /// The session
+        #[arg(long)]
+        session: String,
+        /// Says that every worker of the bridge is stopped
+        #[arg(long)]
+        all_workers_are_stopped: bool,
+    },
+}
+
+/// Carries the command out.
+///
+/// # Errors
+/// Where the store cannot be read, or the row cannot be repaired.
+pub async fn execute(command: LeaseCommand) -> Result<ExitCode, CliError> {
+    match command {
+        LeaseCommand::List { config, json } => list(&*open(&config).await?.1, json).await,
+        LeaseCommand::Show { config, session, json } => {
+            let (config, leases) = open(&config).await?;
+            let key = key_of(&config, &session)?;
+            let raw = leases.read(&key).await.map_err(told)?.ok_or_else(|| CliError::fault(format!("nobody ever owned session {session}")))?;
+            show(&key, raw, json)
+        }
+        LeaseCommand::Repair { config, session, all_workers_are_stopped } => {
+            let (config, leases) = open(&config).await?;
+            let key = key_of(&config, &session)?;
+            if !all_workers_are_stopped {
+                return Err(CliError::unusable("a repair while a worker runs can make two owners: stop every worker, then say --all-workers-are-stopped"));
+            }
+            repair(&*leases, &key).await
+        }
+    }
+}
+
+async fn open(args: &ConfigArgs) -> Result<(Config, Arc<dyn Leases>), CliError> {
+    let config = load::load(args)?.config;
+    let aws = wiring::aws(&config).await;
+    let leases = StoreSet::open_leases(&config.stores, aws.as_ref(), Purpose::Look)?;
+    let leases = leases.ok_or_else(|| CliError::unusable("stores.lease is not configured"))?;
+    Ok((config, leases))
+}
+
+fn key_of(config: &Config, session: &str) -> Result<String, CliError> {
+    let known = config.session(session).ok_or_else(|| CliError::unusable(format!("the configuration has no session `{session}`")))?;
+    Ok(format!("LEASE#{}", known.id))
+}
+
+fn told(fault: Fault) -> CliError {
+    CliError::fault(format!("stores.lease: {fault}"))
+}
+
+async fn list(leases: &dyn Leases, json: bool) -> Result<ExitCode, CliError> {
+    let rows = leases.list().await.map_err(told)?;
+    if json {
+        return output::json(&Value::Array(rows.into_iter().map(|(key, raw)| described(&key, raw)).collect()));
+    }
+    let now = SystemClock.wall();
+    let mut table = Table::new(&["LEASE", "STATE", "OWNER", "VERSION", "RENEWED", "TTL", "LEVEL"]);
+    for (key, raw) in rows {
+        let facts = raw.facts.clone();
+        table.row(match LeaseRow::try_from(raw) {
+            Ok(row) => vec![
+                key,
+                if row.tuple.is_released() { "released" } else { "held" }.to_owned(),
+                if row.tuple.is_released() { "-".to_owned() } else { row.tuple.owner.clone() },
+                row.tuple.version.to_string(),
+                output::ago(now.since(row.tuple.renewed_at)),
+                if row.tuple.is_released() { "-".to_owned() } else { format!("{} s", row.tuple.ttl().as_secs()) },
+                facts.service_level.unwrap_or_else(|| "-".to_owned()),
+            ],
+            Err(corrupt) => vec![key, corrupt.to_string()],
+        });
+    }
+    output::line(&table.render())
+}
+
+fn show(key: &str, raw: RawLease, json: bool) -> Result<ExitCode, CliError> {
+    let value = described(key, raw);
+    if json {
+        return output::json(&value);
+    }
+    let fields = value.as_object().into_iter().flatten();
+    let lines: Vec<String> = fields.map(|(name, value)| format!("{name:<22} {}", value.as_str().map_or_else(|| value.to_string(), str::to_owned))).collect();
+    output::line(&lines.join("\n"))
+}
+
+fn described(key: &str, raw: RawLease) -> Value {
+    let facts = raw.facts.clone();
+    match LeaseRow::try_from(raw) {
+        Err(corrupt) => json!({ "lease": key, "state": "corrupt", "problem": corrupt.to_string() }),
+        Ok(row) => json!({
+            "lease": key,
+            "state": if row.tuple.is_released() { "released" } else { "held" },
+            "owner": row.tuple.owner,
+            "version": row.tuple.version,
+            "acquired_at": row.acquired_at,
+            "renewed_at": row.tuple.renewed_at,
+            "expires_at": row.tuple.expires_at,
+            "observed_unchanged_ms": row.evidence.map(|evidence| evidence.elapsed_ns / 1_000_000),
+            "endpoints": facts.endpoints,
+            "az": facts.az,
+            "task_arn": facts.task_arn,
+            "service_level": facts.service_level,
+            "service_level_since": facts.service_level_since,
+        }),
+    }
+}
+
+/// Turns a row of a release that did not know `renewed_at` into a released one with the same version. Other damage is left to people: who owns the
+/// lease is exactly what such a row does not tell.
+async fn repair(leases: &dyn Leases, key: &str) -> Result<ExitCode, CliError> {
+    let raw = leases.read(key).await.map_err(told)?.ok_or_else(|| CliError::fault("there is no such row"))?;
+    match LeaseRow::try_from(raw.clone()) {
+        Ok(_) => return output::line("the row is valid; nothing to repair"),
+        Err(CorruptLease::NeedsRepair) => {}
+        Err(other) => return Err(CliError::fault(format!("{other}: restore the row by hand; keep its version, or raise it"))),
+    }
+    let owner = raw.owner.unwrap_or_default();
+    let version = raw.version.and_then(|version| u64::try_from(version).ok()).filter(|version| *version > 0);
+    let version = version.ok_or_else(|| CliError::fault("the row has no usable version: restore it by hand with a version above every epoch of its log"))?;
+    let tuple = Tuple { owner: String::new(), version, renewed_at: SystemClock.wall().max(UnixMillis(1)), expires_at: UnixMillis(0) };
+    let row = LeaseRow { acquired_at: tuple.renewed_at, tuple, evidence: None, facts: OwnerFacts::default() };
+    let write = LeaseWrite { condition: Condition::Held { owner, version }, row };
+    match leases.write(key, &write).await {
+        Outcome::Done(LeaseAnswer::Written) => output::line(&format!("released at version {version}; start the workers again")),
+        Outcome::Done(LeaseAnswer::Refused(_)) => Err(CliError::fault("the row changed meanwhile: a worker runs; stop it and repeat")),
+        Outcome::NotDone(fault) | Outcome::Unknown(fault) => Err(told(fault)),
+    }
+}

@@ -1,0 +1,64 @@
+//! What a session under a lease needs.
+
+use super::{Shared, StoreSet, WiringError};
+use crate::parts::LeaseParts;
+use causeway_core::config::Config;
+use causeway_core::config::StepDown;
+use causeway_core::config::model::{Session, SessionMode};
+use causeway_core::lease::holder::Upkeep;
+use causeway_core::lease::row::OwnerFacts;
+use causeway_core::lease::standby::Candidate;
+use causeway_core::timing::Nanos;
+use core::time::Duration;
+use std::sync::Arc;
+
+/// Nothing begins in the last twentieth of a lease, or its last second: a request needs time to arrive.
+const GUARD_SHARE: u32 = 20;
+const GUARD_LONGEST: Duration = Duration::from_secs(1);
+
+/// The lease of an exclusive session; `None` for a session of another mode.
+///
+/// # Errors
+/// Where the store is missing or the timing cannot be resolved; `check` refuses both before.
+pub(super) fn lease_parts(
+    config: &Config,
+    session: &Session,
+    part: &str,
+    stores: &StoreSet,
+    shared: &Shared,
+) -> Result<Option<LeaseParts>, WiringError> {
+    if session.session_mode != SessionMode::Exclusive {
+        return Ok(None);
+    }
+    let leases = stores.leases.clone().ok_or_else(|| WiringError::new("stores.lease", "E_MISSING", "an exclusive session needs a lease store"))?;
+    let timing = config.session_timing(session).map_err(|error| WiringError::new(part, "E_CADENCE", error.to_string()))?;
+    let cadence = timing.cadence;
+    let (ttl, poll, call) = (span(cadence.lease_ttl), span(cadence.acquire_poll_interval), span(cadence.renew_call_timeout));
+    let longest_poll = poll.mul_f64(1.25);
+    Ok(Some(LeaseParts {
+        leases: Arc::clone(&leases),
+        candidate: Candidate { key: format!("LEASE#{}", session.id), owner: shared.owner.clone(), ttl, facts: OwnerFacts::default() },
+        upkeep: Upkeep {
+            ttl,
+            renew_interval: span(cadence.renew_interval),
+            jitter: span(cadence.lease_renew_jitter),
+            max_fails: cadence.max_renew_fails,
+            guard: (ttl / GUARD_SHARE).min(GUARD_LONGEST),
+        },
+        call_timeout: call,
+        poll_interval: poll,
+        looks_late: shared.looks_late,
+        step_down_grace: span(cadence.step_down_grace),
+        hold_off: longest_poll,
+        // Two polls of another member, and the calls that each may need to win.
+        broker_hold_off: longest_poll * 2 + call * 4,
+        broker_health_step_down: match timing.step_down {
+            Some(StepDown::After(after)) => Some(after.get()),
+            Some(StepDown::Off) | None => None,
+        },
+    }))
+}
+
+fn span(nanos: Nanos) -> Duration {
+    Duration::from_nanos(nanos.unsigned_abs())
+}
