@@ -6,13 +6,19 @@
 mod broker;
 mod clock;
 mod dead_letters;
+mod faulty_leases;
 mod faulty_outbox;
+mod faulty_subscriptions;
+mod injector;
 mod sink;
 
 pub use broker::{FakeBroker, FakeSource};
 pub use clock::FakeClock;
 pub use dead_letters::FakeDeadLetters;
-pub use faulty_outbox::{FaultyOutbox, Injection, OutboxCall};
+pub use faulty_leases::{FaultyLeases, LeaseCall};
+pub use faulty_outbox::{FaultyOutbox, OutboxCall};
+pub use faulty_subscriptions::{FaultySubscriptions, SubscriptionCall};
+pub use injector::Injection;
 pub use sink::{FakeSink, SinkAnswer};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
