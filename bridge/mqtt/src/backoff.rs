@@ -1,6 +1,10 @@
 //! How long to wait before the next attempt.
 
+use crate::session::Cause;
 use core::time::Duration;
+
+/// A connection that lasted this long ends the streak of failures, whatever ended it.
+pub(crate) const STABLE_AFTER: Duration = Duration::from_secs(30);
 
 /// Doubling pauses with jitter: a pause of `d` is drawn from the upper half `[d/2, d)`, so that clients that lost one broker do not come back as one.
 #[derive(Clone, Debug)]
@@ -28,6 +32,41 @@ impl Backoff {
     /// Things went well: begin with the shortest pause again.
     pub(crate) const fn reset(&mut self) {
         self.streak = 0;
+    }
+}
+
+/// Damps the fight of two clients with one client id, each of which ends the other's connection by making its own. Without it both would come back after
+/// their shortest pause for ever, because each connection does useful work.
+#[derive(Clone, Debug)]
+pub(crate) struct Rivalry {
+    pauses: Backoff,
+    suspicions: u32,
+}
+
+impl Rivalry {
+    pub(crate) const fn new(base: Duration, max: Duration, seed: u64) -> Self {
+        Self { pauses: Backoff::new(base, max, seed), suspicions: 0 }
+    }
+
+    /// A connection ended after it stood for `lasted`. Where another client may be behind that, the pause to keep at least: none the first time, then
+    /// doubling ones. Most brokers hang up without a word at a takeover, so a hang-up counts too unless the connection was stable.
+    pub(crate) fn ended(&mut self, cause: Cause, lasted: Duration) -> Option<Duration> {
+        let stable = lasted >= STABLE_AFTER;
+        if stable {
+            // There is no rival, or it gave up, or both wait long enough.
+            self.suspicions = 0;
+            self.pauses.reset();
+        }
+        if cause != Cause::TakenOver && (cause != Cause::HungUp || stable) {
+            return None;
+        }
+        self.suspicions = self.suspicions.saturating_add(1);
+        Some(if self.suspicions == 1 { Duration::ZERO } else { self.pauses.next() })
+    }
+
+    /// How often in a row there was reason for suspicion.
+    pub(crate) const fn suspicions(&self) -> u32 {
+        self.suspicions
     }
 }
 
@@ -63,6 +102,48 @@ mod tests {
             }
             backoff.reset();
             prop_assert!(backoff.next() < base);
+        }
+    }
+
+    const SOON: Duration = Duration::from_secs(29);
+
+    fn rivalry() -> Rivalry {
+        Rivalry::new(Duration::from_secs(1), Duration::from_secs(64), 7)
+    }
+
+    #[test]
+    fn a_rivalry_costs_nothing_at_first_and_then_ever_more_up_to_the_cap() {
+        for cause in [Cause::TakenOver, Cause::HungUp] {
+            let mut rivalry = rivalry();
+            assert_eq!(rivalry.ended(cause, SOON), Some(Duration::ZERO));
+            for full in [1, 2, 4, 8, 16, 32, 64, 64, 64].map(Duration::from_secs) {
+                assert_eq!(rivalry.ended(Cause::Lost, SOON), None, "another loss between changes nothing");
+                let pause = rivalry.ended(cause, SOON);
+                assert!(pause.is_some_and(|pause| pause >= full / 2 && pause < full), "{pause:?} of {full:?}");
+            }
+            assert_eq!(rivalry.suspicions(), 10);
+        }
+    }
+
+    #[test]
+    fn a_stable_connection_ends_the_suspicion() {
+        for (cause, expected) in [(Cause::TakenOver, Some(Duration::ZERO)), (Cause::HungUp, None), (Cause::Lost, None)] {
+            let mut rivalry = rivalry();
+            for _ in 0..5 {
+                rivalry.ended(Cause::HungUp, SOON);
+            }
+            assert_eq!(rivalry.ended(cause, STABLE_AFTER), expected);
+            assert_eq!(rivalry.suspicions(), u32::from(expected.is_some()));
+            rivalry.ended(Cause::TakenOver, STABLE_AFTER);
+            assert!(rivalry.ended(Cause::TakenOver, SOON).is_some_and(|pause| pause < Duration::from_secs(1)), "it begins anew");
+        }
+    }
+
+    #[test]
+    fn what_is_no_takeover_is_no_suspicion() {
+        let mut rivalry = rivalry();
+        for cause in [Cause::Lost, Cause::Poison, Cause::Full, Cause::Closing] {
+            assert_eq!((rivalry.ended(cause, Duration::ZERO), rivalry.suspicions()), (None, 0));
         }
     }
 

@@ -55,7 +55,7 @@ pub(crate) async fn open(attempt: &Attempt<'_>) -> Result<Opened, End> {
             Ok(Opened { client, event_loop, socket, connack })
         }
         Ok(Ok(_)) => Err(End::new(Cause::Poison, FaultCode::ProtocolError, "the connection did not begin with a CONNACK")),
-        Ok(Err(error)) => Err(end_of(&error, true)),
+        Ok(Err(error)) => Err(fault::classify(&error, true)),
         Err(_) => Err(End::new(Cause::Lost, FaultCode::Timeout, "the broker did not complete the connection in time")),
     }
 }
@@ -123,11 +123,6 @@ impl SessionStore for Resumable {
     }
 }
 
-fn end_of(error: &ConnectionError, connecting: bool) -> End {
-    let classified = fault::classify(error, connecting);
-    End { cause: if classified.poison { Cause::Poison } else { Cause::Lost }, fault: classified.fault }
-}
-
 /// The keep-alive to watch the broker by: what the broker asked for, or ours where it turned its own off.
 pub(crate) fn watched_keep_alive(event_loop: &EventLoop, options: &SourceOptions) -> Option<Duration> {
     let ours = Duration::from_secs(u64::from(options.keep_alive_seconds()));
@@ -154,6 +149,7 @@ pub(crate) async fn run(
                 tokio::select! {
                     biased;
                     changed = control.changed() => if changed.is_err() { return End::closing() },
+                    answer = session.gate_answer(), if session.awaits_gate() => if let Err(end) = session.on_gate(answer) { return end },
                     permit = events.reserve(), if session.is_stalled() => match permit {
                         Ok(permit) => if let Some(item) = session.next_waiting() { permit.send(item) },
                         Err(_) => return End::closing(),
@@ -170,7 +166,7 @@ pub(crate) async fn run(
         let outcome = match polled {
             Ok(event) => session.on_event(event),
             Err(ConnectionError::RequestsDone) => Err(End::closing()),
-            Err(error) => Err(end_of(&error, false)),
+            Err(error) => Err(fault::classify(&error, false)),
         };
         if let Err(end) = outcome {
             return end;

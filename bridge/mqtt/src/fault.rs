@@ -1,24 +1,21 @@
 //! The library's errors as the core's facts.
 
 use crate::dial::NameNotResolved;
+use crate::session::{Cause, End};
 use causeway_core::outcome::{Fault, FaultCode};
-use rumqttc::{ConnectReturnCode, ConnectionError, DisconnectReasonCode, QoS, StateError, SubscribeReasonCode, TlsError, mqttbytes};
+use rumqttc::{
+    ConnectReturnCode, ConnectionError, DisconnectReasonCode, QoS, StateError, SubscribeReasonCode, TlsError, UnsubAckReason, mqttbytes,
+};
 use std::io;
 
-/// An error of a connection, and whether the broker's bytes themselves were at fault.
-pub(crate) struct Classified {
-    pub(crate) fault: Fault,
-    pub(crate) poison: bool,
-}
-
 /// Decides what `error` means. `connecting` says whether it came before the CONNACK.
-pub(crate) fn classify(error: &ConnectionError, connecting: bool) -> Classified {
-    let clean = |code, detail: String| Classified { fault: Fault::new(code, detail), poison: false };
+pub(crate) fn classify(error: &ConnectionError, connecting: bool) -> End {
+    let clean = |code, detail: String| End::new(Cause::Lost, code, detail);
     match error {
         ConnectionError::Timeout(_) => clean(FaultCode::Timeout, "the broker did not complete the connection in time".into()),
-        ConnectionError::Tls(error) => Classified { fault: tls(error), poison: false },
-        ConnectionError::Io(error) => Classified { fault: socket(error), poison: false },
-        ConnectionError::ConnectionRefused(code) => Classified { fault: refused(*code), poison: false },
+        ConnectionError::Tls(error) => lost(tls(error)),
+        ConnectionError::Io(error) => lost(socket(error)),
+        ConnectionError::ConnectionRefused(code) => lost(refused(*code)),
         ConnectionError::NotConnAck(_) => {
             clean(FaultCode::ProtocolError, "the first packet was no CONNACK; is this an MQTT 5 broker?".into())
         }
@@ -30,42 +27,41 @@ pub(crate) fn classify(error: &ConnectionError, connecting: bool) -> Classified 
     }
 }
 
-fn state(error: &StateError, connecting: bool) -> Classified {
-    let clean = |code, detail: String| Classified { fault: Fault::new(code, detail), poison: false };
+const fn lost(fault: Fault) -> End {
+    End { cause: Cause::Lost, fault }
+}
+
+fn state(error: &StateError, connecting: bool) -> End {
+    let clean = |code, detail: String| End::new(Cause::Lost, code, detail);
+    let poison = |detail: String| End::new(Cause::Poison, FaultCode::ProtocolError, detail);
     match error {
-        StateError::Io(error) | StateError::Deserialization(mqttbytes::Error::Io(error)) if connecting && hung_up(error) => {
-            state(&StateError::ConnectionAborted, true)
+        StateError::Io(error) | StateError::Deserialization(mqttbytes::Error::Io(error)) if hung_up(error) => {
+            state(&StateError::ConnectionAborted, connecting)
         }
-        StateError::Io(error) | StateError::Deserialization(mqttbytes::Error::Io(error)) => {
-            Classified { fault: socket(error), poison: false }
-        }
+        StateError::Io(error) | StateError::Deserialization(mqttbytes::Error::Io(error)) => lost(socket(error)),
         StateError::ConnectionAborted if connecting => clean(
             FaultCode::ConnectionLost,
             "the broker closed the connection before it answered; does this port speak plaintext MQTT 5?".into(),
         ),
-        StateError::ConnectionAborted => clean(FaultCode::ConnectionLost, "the broker closed the connection".into()),
+        StateError::ConnectionAborted => End::new(Cause::HungUp, FaultCode::ConnectionLost, "the broker closed the connection"),
         StateError::AwaitPingResp => clean(FaultCode::Timeout, "the broker did not answer a ping".into()),
-        StateError::ConnFail { reason } => Classified { fault: refused(*reason), poison: false },
+        StateError::ConnFail { reason } => lost(refused(*reason)),
+        StateError::ServerDisconnect { reason_code: DisconnectReasonCode::SessionTakenOver, .. } => End::new(
+            Cause::TakenOver,
+            FaultCode::ConnectionLost,
+            "the broker disconnected: SessionTakenOver; another client connected with this client_id",
+        ),
         StateError::ServerDisconnect { reason_code, .. } => {
             clean(disconnect_code(*reason_code), format!("the broker disconnected: {reason_code:?}"))
         }
-        StateError::Deserialization(mqttbytes::Error::PayloadSizeLimitExceeded { pkt_size, max }) => Classified {
-            fault: Fault::new(
-                FaultCode::ProtocolError,
-                format!("the broker sent a packet of {pkt_size} bytes although at most {max} were announced"),
-            ),
-            poison: true,
-        },
-        StateError::Deserialization(error) if connecting => Classified {
-            fault: Fault::new(FaultCode::ProtocolError, format!("the answer is no MQTT 5 ({error}); does this port speak plaintext MQTT?")),
-            poison: true,
-        },
-        StateError::Deserialization(error) => {
-            Classified { fault: Fault::new(FaultCode::ProtocolError, format!("the broker sent a malformed packet: {error}")), poison: true }
+        StateError::Deserialization(mqttbytes::Error::PayloadSizeLimitExceeded { pkt_size, max }) => {
+            poison(format!("the broker sent a packet of {pkt_size} bytes although at most {max} were announced"))
         }
-        other => {
-            Classified { fault: Fault::new(FaultCode::ProtocolError, format!("the broker broke the protocol: {other}")), poison: true }
+        StateError::Deserialization(error) if connecting => {
+            poison(format!("the answer is no MQTT 5 ({error}); does this port speak plaintext MQTT?"))
         }
+        StateError::Deserialization(error) => poison(format!("the broker sent a malformed packet: {error}")),
+        other => poison(format!("the broker broke the protocol: {other}")),
     }
 }
 
@@ -188,14 +184,27 @@ pub(crate) fn subscription(reason: &SubscribeReasonCode, wanted: QoS) -> Result<
     Err(Fault::new(code, detail))
 }
 
+/// What the broker answered when it was asked to unsubscribe. A filter that was not subscribed is as good as unsubscribed.
+pub(crate) fn unsubscription(reason: &UnsubAckReason) -> Result<(), Fault> {
+    use UnsubAckReason as U;
+    let code = match reason {
+        U::Success | U::NoSubscriptionExisted => return Ok(()),
+        U::NotAuthorized => FaultCode::NotAuthorized,
+        U::TopicFilterInvalid => FaultCode::InvalidConfig,
+        U::PacketIdentifierInUse => FaultCode::ProtocolError,
+        U::UnspecifiedError | U::ImplementationSpecificError => FaultCode::Unavailable,
+    };
+    Err(Fault::new(code, format!("the broker refused to unsubscribe ({reason:?})")))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn code(error: ConnectionError, connecting: bool) -> (FaultCode, bool) {
-        let Classified { fault, poison } = classify(&error, connecting);
+        let End { fault, cause } = classify(&error, connecting);
         assert!(!fault.detail.contains('\n'));
-        (fault.code, poison)
+        (fault.code, cause == Cause::Poison)
     }
 
     #[test]
@@ -232,6 +241,21 @@ mod tests {
             code(ConnectionError::MqttState(StateError::Deserialization(mqttbytes::Error::Io(reset))), false),
             (FaultCode::ConnectionLost, false)
         );
+    }
+
+    /// Brokers often say nothing when another client takes a session over: they close, in whatever way the socket tells it.
+    #[test]
+    fn a_takeover_and_a_close_without_a_word_are_told_from_other_losses() {
+        let cause = |error, connecting| classify(&ConnectionError::MqttState(error), connecting).cause;
+        let taken = || StateError::ServerDisconnect { reason_code: DisconnectReasonCode::SessionTakenOver, reason_string: None };
+        assert_eq!(cause(taken(), false), Cause::TakenOver);
+        assert_eq!(cause(StateError::ConnectionAborted, false), Cause::HungUp);
+        for kind in [io::ErrorKind::UnexpectedEof, io::ErrorKind::ConnectionReset] {
+            assert_eq!(cause(StateError::Io(kind.into()), false), Cause::HungUp);
+            assert_eq!(cause(StateError::Io(kind.into()), true), Cause::Lost);
+        }
+        assert_eq!(cause(StateError::Io(io::ErrorKind::TimedOut.into()), false), Cause::Lost);
+        assert_eq!(cause(StateError::AwaitPingResp, false), Cause::Lost);
     }
 
     #[test]

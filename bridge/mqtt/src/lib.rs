@@ -11,12 +11,14 @@ mod convert;
 mod dial;
 mod fault;
 pub mod filter;
+mod gate;
 mod options;
 mod probe;
 mod session;
 mod source;
 mod subscriptions;
 mod tls;
+mod unsubscriptions;
 
 pub use options::{BrokerUrl, CaSource, ClientIdentity, Credentials, MqttConfigError, Secret, SourceOptions, Subscription, TlsOptions};
 pub use probe::{ProbeReport, probe};

@@ -2,6 +2,7 @@
 
 use crate::filter::{self, FilterError};
 use crate::tls;
+use causeway_ports::ConnectionGate;
 use core::fmt;
 use core::time::Duration;
 use std::collections::HashSet;
@@ -234,7 +235,7 @@ pub struct Subscription {
 }
 
 /// Everything that a source needs to know.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct SourceOptions {
     /// The broker.
     pub broker_url: BrokerUrl,
@@ -250,14 +251,20 @@ pub struct SourceOptions {
     pub receive_maximum: u16,
     /// The largest packet that the broker may send, in bytes. Larger messages are dropped by the broker, which tells nobody.
     pub max_packet_bytes: u32,
-    /// For name, TCP, TLS and login together.
+    /// For name, TCP, TLS and login together. Also what the gate may take to answer before a connection.
     pub connect_timeout: Duration,
-    /// How long the broker may take to answer the subscriptions. Also the pause before refused ones are asked for again.
+    /// From the login to the last answer: what the gate takes to say what to unsubscribe, and the broker to answer. Also the pause before refused
+    /// subscriptions are asked for again.
     pub reconcile_timeout: Duration,
     /// The first pause before another attempt; doubled up to `reconnect_max_delay`, each drawn from its upper half.
     pub reconnect_delay: Duration,
-    /// The longest pause before another attempt.
+    /// The longest pause before another attempt, unless another client with this client id takes the session over.
     pub reconnect_max_delay: Duration,
+    /// The shortest pause after a takeover by another client, or what looks like one: the broker hangs up within 30 s of the login. The first one costs
+    /// nothing; after that the pause doubles up to `takeover_max_delay`, until a connection lasts 30 s. The longer pause of the two kinds holds.
+    pub takeover_delay: Duration,
+    /// The longest pause after a takeover.
+    pub takeover_max_delay: Duration,
     /// User name and password.
     pub credentials: Option<Credentials>,
     /// Whether they may travel unencrypted.
@@ -269,6 +276,35 @@ pub struct SourceOptions {
     /// Whether the broker may be without a session for this client at the first connection. `false` counts that as a lost session: say so when an
     /// earlier process is known to have had one.
     pub first_connection_expected_new: bool,
+    /// Asked before every connection, and before anything is subscribed on it. `None`: both are always allowed, and nothing is unsubscribed.
+    pub gate: Option<Arc<dyn ConnectionGate>>,
+}
+
+impl fmt::Debug for SourceOptions {
+    /// Everything but what a gate holds.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SourceOptions")
+            .field("broker_url", &self.broker_url)
+            .field("client_id", &self.client_id)
+            .field("clean_start", &self.clean_start)
+            .field("session_expiry", &self.session_expiry)
+            .field("keep_alive", &self.keep_alive)
+            .field("receive_maximum", &self.receive_maximum)
+            .field("max_packet_bytes", &self.max_packet_bytes)
+            .field("connect_timeout", &self.connect_timeout)
+            .field("reconcile_timeout", &self.reconcile_timeout)
+            .field("reconnect_delay", &self.reconnect_delay)
+            .field("reconnect_max_delay", &self.reconnect_max_delay)
+            .field("takeover_delay", &self.takeover_delay)
+            .field("takeover_max_delay", &self.takeover_max_delay)
+            .field("credentials", &self.credentials)
+            .field("allow_plaintext_credentials", &self.allow_plaintext_credentials)
+            .field("tls", &self.tls)
+            .field("subscriptions", &self.subscriptions)
+            .field("first_connection_expected_new", &self.first_connection_expected_new)
+            .field("gate", &self.gate.as_ref().map(|_| "***"))
+            .finish()
+    }
 }
 
 impl SourceOptions {
@@ -287,11 +323,14 @@ impl SourceOptions {
             reconcile_timeout: Duration::from_secs(30),
             reconnect_delay: Duration::from_secs(10),
             reconnect_max_delay: Duration::from_secs(120),
+            takeover_delay: Duration::from_secs(1),
+            takeover_max_delay: Duration::from_secs(64),
             credentials: None,
             allow_plaintext_credentials: false,
             tls: TlsOptions::default(),
             subscriptions: Vec::new(),
             first_connection_expected_new: true,
+            gate: None,
         }
     }
 
@@ -328,7 +367,9 @@ impl SourceOptions {
         require(!self.connect_timeout.is_zero(), "connect_timeout", "must be longer than zero")?;
         require(!self.reconcile_timeout.is_zero(), "reconcile_timeout", "must be longer than zero")?;
         require(!self.reconnect_delay.is_zero(), "reconnect_delay", "must be longer than zero")?;
-        require(self.reconnect_max_delay >= self.reconnect_delay, "reconnect_max_delay", "must not be shorter than reconnect_delay")
+        require(self.reconnect_max_delay >= self.reconnect_delay, "reconnect_max_delay", "must not be shorter than reconnect_delay")?;
+        require(!self.takeover_delay.is_zero(), "takeover_delay", "must be longer than zero")?;
+        require(self.takeover_max_delay >= self.takeover_delay, "takeover_max_delay", "must not be shorter than takeover_delay")
     }
 
     fn validate_security(&self) -> Result<(), MqttConfigError> {
@@ -424,7 +465,7 @@ mod tests {
     #[test]
     fn every_range_is_checked() {
         type Change = fn(&mut SourceOptions);
-        let changes: [(&str, Change); 11] = [
+        let changes: [(&str, Change); 13] = [
             ("E_MQTT_RANGE", |o| o.client_id.clear()),
             ("E_MQTT_RANGE", |o| o.receive_maximum = 0),
             ("E_MQTT_RANGE", |o| o.max_packet_bytes = 1_023),
@@ -432,6 +473,8 @@ mod tests {
             ("E_MQTT_RANGE", |o| o.reconcile_timeout = Duration::ZERO),
             ("E_MQTT_RANGE", |o| o.reconnect_delay = Duration::ZERO),
             ("E_MQTT_RANGE", |o| o.reconnect_max_delay = Duration::from_secs(1)),
+            ("E_MQTT_RANGE", |o| o.takeover_delay = Duration::ZERO),
+            ("E_MQTT_RANGE", |o| o.takeover_max_delay = Duration::from_millis(1)),
             ("E_MQTT_RANGE", |o| o.subscriptions[0].qos = 3),
             ("E_TOPIC_FILTER", |o| o.subscriptions[0].filter = "a/#/b".into()),
             ("E_DUPLICATE_FILTER", |o| o.subscriptions.push(o.subscriptions[0].clone())),

@@ -2,8 +2,10 @@
 
 use crate::acks::AckWindow;
 use crate::convert;
+use crate::gate::{Answer, Inquiry};
 use crate::options::SourceOptions;
 use crate::subscriptions::{Subscriptions, Terms};
+use crate::unsubscriptions::Unsubscriptions;
 use causeway_core::message::Message;
 use causeway_core::outcome::{Fault, FaultCode};
 use causeway_ports::{ConnectionEpoch, Delivery, DeliveryId, SourceEvent};
@@ -21,8 +23,6 @@ pub(crate) const LOOSE_ROOM: usize = 256;
 pub(crate) const SLACK: usize = 128;
 /// How long a full hand-over is tolerated where no keep-alive limits it.
 const STALL_WITHOUT_KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// A filter that nobody subscribes to; asking to unsubscribe from it makes the broker answer.
-const PROBE_FILTER: &str = "causeway/liveness";
 
 /// An event on its way to the consumer.
 #[derive(Debug)]
@@ -65,8 +65,12 @@ pub(crate) fn count(counter: &AtomicU64) {
 /// Why a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// It broke, or the broker ended it, or it fell silent.
+    /// It broke, or the broker ended it, or it fell silent, or the gate did not agree to it.
     Lost,
+    /// The broker said that another client took the session over.
+    TakenOver,
+    /// The broker closed it without a word, as many do when another client takes the session over.
+    HungUp,
     /// The broker's bytes made no sense.
     Poison,
     /// The consumer did not take what arrived.
@@ -112,6 +116,10 @@ pub(crate) struct Session {
     window: usize,
     reconcile_timeout: Duration,
     acks: AckWindow,
+    inquiry: Inquiry,
+    /// Whether the gate has said what to unsubscribe. Until then nothing is subscribed.
+    admitted: bool,
+    unsubscriptions: Unsubscriptions,
     subscriptions: Subscriptions,
     reported: bool,
     spill: VecDeque<Item>,
@@ -139,6 +147,7 @@ impl Session {
         options: &SourceOptions,
         keep_alive: Option<Duration>,
         terms: Terms,
+        inquiry: Inquiry,
         outside: &Surroundings,
     ) -> Self {
         let now = Instant::now();
@@ -148,6 +157,9 @@ impl Session {
             window: usize::from(options.receive_maximum),
             reconcile_timeout: options.reconcile_timeout,
             acks: AckWindow::default(),
+            admitted: !inquiry.is_open(),
+            inquiry,
+            unsubscriptions: Unsubscriptions::default(),
             subscriptions: Subscriptions::new(options.subscriptions.clone().into(), terms),
             reported: false,
             spill: VecDeque::new(),
@@ -219,12 +231,8 @@ impl Session {
             }
         }
         self.note_stall();
-        while let Some((input, properties)) = self.subscriptions.next_request() {
-            match self.client.try_subscribe_many_with_properties([input], properties) {
-                Ok(()) => self.subscriptions.request_queued(),
-                Err(ClientError::InvalidRequest(_)) => self.subscriptions.request_invalid(),
-                Err(_) => break,
-            }
+        if self.admitted {
+            self.request_subscriptions();
         }
         while let Some(owed) = self.acks.due() {
             let ack = if owed.exactly_once {
@@ -243,6 +251,49 @@ impl Session {
         self.report_subscriptions();
     }
 
+    /// What is given up comes first. The broker takes requests in their order, so nothing has to wait for an answer.
+    fn request_subscriptions(&mut self) {
+        while let Some(filter) = self.unsubscriptions.next_request() {
+            match self.client.try_unsubscribe(filter) {
+                Ok(()) => self.unsubscriptions.request_queued(),
+                Err(ClientError::InvalidRequest(_)) => self.unsubscriptions.request_invalid(),
+                Err(_) => return,
+            }
+        }
+        while let Some((input, properties)) = self.subscriptions.next_request() {
+            match self.client.try_subscribe_many_with_properties([input], properties) {
+                Ok(()) => self.subscriptions.request_queued(),
+                Err(ClientError::InvalidRequest(_)) => self.subscriptions.request_invalid(),
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// Whether an answer of the gate is awaited. A connection that is closing asks for nothing any more.
+    pub(crate) const fn awaits_gate(&self) -> bool {
+        self.inquiry.is_open() && !self.closing
+    }
+
+    /// The gate's next answer. Cancel-safe.
+    pub(crate) async fn gate_answer(&mut self) -> Answer {
+        self.inquiry.answer().await
+    }
+
+    /// Takes in what the gate said.
+    pub(crate) fn on_gate(&mut self, answer: Answer) -> Result<(), End> {
+        match answer {
+            Answer::Stale(Ok(filters)) => {
+                // Whatever the gate says, what is wanted is never given up, not even for a moment.
+                let stale = filters.into_iter().filter(|filter| !self.subscriptions.wants(filter));
+                self.unsubscriptions.begin(stale);
+                self.admitted = true;
+                Ok(())
+            }
+            Answer::Stale(Err(fault)) => Err(End { cause: Cause::Lost, fault }),
+            Answer::Noted => Ok(()),
+        }
+    }
+
     fn note_stall(&mut self) {
         if self.spill.is_empty() {
             if self.timers.stalled.take().is_some() {
@@ -254,14 +305,15 @@ impl Session {
     }
 
     fn report_subscriptions(&mut self) {
-        if self.reported || !self.subscriptions.is_complete() {
+        if self.reported || !self.admitted || !self.unsubscriptions.is_complete() || !self.subscriptions.is_complete() {
             return;
         }
         self.reported = true;
         self.timers.answers_due = None;
-        let (granted, refused) = self.subscriptions.report();
+        let (granted, mut refused) = self.subscriptions.report();
         self.timers.ask_again = (!refused.is_empty()).then(|| Instant::now() + self.reconcile_timeout);
         self.shared.subscribed.store(refused.is_empty(), Ordering::Relaxed);
+        refused.extend_from_slice(self.unsubscriptions.refused());
         self.report(SourceEvent::Subscribed { connection: self.epoch, granted, refused });
     }
 
@@ -275,6 +327,12 @@ impl Session {
                     Incoming::Publish(publish) => self.on_publish(publish),
                     Incoming::SubAck(answer) => {
                         self.subscriptions.answered(answer.pkid, &answer.return_codes);
+                        Ok(())
+                    }
+                    Incoming::UnsubAck(answer) => {
+                        if let Some(filter) = self.unsubscriptions.answered(answer.pkid, &answer.reasons) {
+                            self.inquiry.unsubscribed(filter);
+                        }
                         Ok(())
                     }
                     _ => Ok(()),
@@ -291,6 +349,7 @@ impl Session {
     fn on_written(&mut self, packet: &Outgoing) -> Result<(), End> {
         match packet {
             Outgoing::Subscribe(packet_id) => self.subscriptions.request_written(*packet_id),
+            Outgoing::Unsubscribe(packet_id) => self.unsubscriptions.request_written(*packet_id),
             Outgoing::PubAck(packet_id) | Outgoing::PubRec(packet_id) => {
                 if !self.acks.written(*packet_id) {
                     return Err(End::new(Cause::Lost, FaultCode::ProtocolError, "an acknowledgement was written out of its turn"));
@@ -398,13 +457,18 @@ impl Session {
         self.timers.keep_alive.map_or(STALL_WITHOUT_KEEP_ALIVE, |keep_alive| keep_alive / 2)
     }
 
+    /// Who let the deadline for the subscriptions pass.
+    const fn overdue(&self) -> &'static str {
+        if self.admitted { "the broker did not answer the subscriptions in time" } else { "nobody said in time what to unsubscribe" }
+    }
+
     /// Time has passed.
     pub(crate) fn on_time(&mut self, now: Instant) -> Result<(), End> {
         if self.timers.stalled.is_some_and(|since| now >= since + self.stall_limit()) {
             return Err(End::new(Cause::Full, FaultCode::Throttled, "more arrived than the consumer took; the rest stays with the broker"));
         }
         if self.timers.answers_due.is_some_and(|due| now >= due) {
-            return Err(End::new(Cause::Lost, FaultCode::Timeout, "the broker did not answer the subscriptions in time"));
+            return Err(End::new(Cause::Lost, FaultCode::Timeout, self.overdue()));
         }
         if self.timers.ask_again.is_some_and(|due| now >= due) {
             self.timers.ask_again = None;
@@ -421,7 +485,9 @@ impl Session {
         }
         if !self.timers.probed && now >= self.probe_at(keep_alive) {
             // Where the client takes no more requests it has enough to write, which makes the broker answer as well.
-            let _ = self.client.try_unsubscribe(PROBE_FILTER);
+            if self.client.try_unsubscribe(Unsubscriptions::probe_filter()).is_ok() {
+                self.unsubscriptions.probe_queued();
+            }
             self.timers.probed = true;
         }
         Ok(())

@@ -1,12 +1,14 @@
 //! The source: one task that connects again and again, and the handle that the worker holds.
 
-use crate::backoff::Backoff;
+use crate::backoff::{Backoff, Rivalry, STABLE_AFTER};
 use crate::connection::{self, Attempt, Opened};
+use crate::gate::{self, Inquiry};
 use crate::options::{MqttConfigError, SourceOptions};
 use crate::session::{Cause, End, Item, LOOSE_ROOM, SLACK, Session, Shared, Surroundings, count};
 use crate::subscriptions::Terms;
 use crate::tls;
 use async_trait::async_trait;
+use causeway_core::outcome::Fault;
 use causeway_ports::{ConnectionEpoch, DeliveryId, Source, SourceCounters, SourceEvent};
 use core::future::Future;
 use core::time::Duration;
@@ -17,9 +19,6 @@ use std::sync::atomic::Ordering;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
-
-/// A connection that lasted this long ends the streak of failures, whatever ended it.
-const STABLE_AFTER: Duration = Duration::from_secs(30);
 
 /// What the handle wants of the task.
 #[derive(Clone, Copy, Debug, Default)]
@@ -42,6 +41,8 @@ pub fn start(options: SourceOptions, seed: u64) -> Result<MqttSource, MqttConfig
     let shared = Arc::new(Shared::default());
     let task = Task {
         backoff: Backoff::new(options.reconnect_delay, options.reconnect_max_delay, seed),
+        rivalry: Rivalry::new(options.takeover_delay, options.takeover_max_delay, seed.rotate_left(32)),
+        penalty: Duration::ZERO,
         outside: Surroundings { events, loose_room: Arc::new(Semaphore::new(LOOSE_ROOM)), shared: Arc::clone(&shared) },
         options,
         tls,
@@ -57,6 +58,9 @@ struct Task {
     options: SourceOptions,
     tls: Option<Arc<ClientConfig>>,
     backoff: Backoff,
+    rivalry: Rivalry,
+    /// What the next pause must not be shorter than.
+    penalty: Duration,
     outside: Surroundings,
     control: watch::Receiver<Control>,
     epoch: ConnectionEpoch,
@@ -75,7 +79,18 @@ impl Task {
         }
     }
 
+    /// Asks the gate, if there is one. `None` where the source is to close.
+    async fn ask_to_connect(&mut self) -> Option<Result<(), Fault>> {
+        let Some(gate) = &self.options.gate else { return Some(Ok(())) };
+        unless_closing(&mut self.control, gate::before_connect(&**gate, self.epoch.0 > 0, self.options.connect_timeout)).await
+    }
+
     async fn connect_and_run(&mut self) -> End {
+        match self.ask_to_connect().await {
+            Some(Ok(())) => {}
+            Some(Err(fault)) => return End { cause: Cause::Lost, fault },
+            None => return End::closing(),
+        }
         let clean_start = self.options.clean_start && self.epoch.0 == 0;
         let attempt = Attempt { options: &self.options, tls: self.tls.clone(), clean_start };
         let opened = match unless_closing(&mut self.control, connection::open(&attempt)).await {
@@ -91,13 +106,16 @@ impl Task {
         self.kept = keeps_session(&connack, &self.options);
         self.note_connected(session_present);
         let keep_alive = connection::watched_keep_alive(&event_loop, &self.options);
-        let mut session = Session::new(client, self.epoch, &self.options, keep_alive, terms(&connack, self.kept), &self.outside);
+        let inquiry = Inquiry::new(self.options.gate.clone(), session_present, self.options.reconcile_timeout);
+        let mut session = Session::new(client, self.epoch, &self.options, keep_alive, terms(&connack, self.kept), inquiry, &self.outside);
         session.report(SourceEvent::Connected { connection: self.epoch, session_present });
-        let end = connection::run(&mut event_loop, &mut session, &self.outside.events, &mut self.control).await;
+        let mut end = connection::run(&mut event_loop, &mut session, &self.outside.events, &mut self.control).await;
         // At once, before anything waits for the consumer.
         self.note_disconnected();
         connection::let_go(event_loop, &socket, end.cause == Cause::Closing).await;
-        if since.elapsed() >= STABLE_AFTER || (session.made_progress() && end.cause != Cause::Poison) {
+        let lasted = since.elapsed();
+        self.note_rivalry(&mut end, lasted);
+        if lasted >= STABLE_AFTER || (session.made_progress() && end.cause != Cause::Poison) {
             self.backoff.reset();
         }
         if end.cause == Cause::Full && self.kept {
@@ -137,9 +155,25 @@ impl Task {
         shared.unacknowledged.store(0, Ordering::Relaxed);
     }
 
+    /// Lengthens the next pause where another client seems to use this client id, and says so. One hang-up happens to everybody, so what it may mean is
+    /// said from the second one in a row.
+    fn note_rivalry(&mut self, end: &mut End, lasted: Duration) {
+        let Some(penalty) = self.rivalry.ended(end.cause, lasted) else { return };
+        self.penalty = penalty;
+        let (times, client_id) = (self.rivalry.suspicions(), &self.options.client_id);
+        if end.cause == Cause::HungUp && times > 1 {
+            end.fault.detail.push_str(
+                " again, soon after the login: probably another client connects with this client_id; or the broker does not allow what this one asks for",
+            );
+        }
+        if times > 1 {
+            tracing::error!(%client_id, times, "another client probably connects with this client_id; each process needs its own, or a lease");
+        }
+    }
+
     /// Reports the end and waits before the next attempt. `None` where the source is to close.
     async fn pause_after(&mut self, end: End) -> Option<()> {
-        let retry_in = self.backoff.next();
+        let retry_in = self.backoff.next().max(core::mem::take(&mut self.penalty));
         tracing::warn!(connection = self.epoch.0, fault = %end.fault, ?retry_in, "not connected");
         self.hand_over(SourceEvent::Disconnected { connection: self.epoch, fault: end.fault, retry_in }.into()).await?;
         unless_closing(&mut self.control, sleep(retry_in)).await?;

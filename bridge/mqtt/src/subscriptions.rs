@@ -34,6 +34,11 @@ impl Subscriptions {
         Self { wanted, terms, unsent: (0..count).collect(), queued: VecDeque::new(), pending: HashMap::new(), answers: vec![None; count] }
     }
 
+    /// Whether `filter` is among them.
+    pub(crate) fn wants(&self, filter: &str) -> bool {
+        self.wanted.iter().any(|subscription| subscription.filter == filter)
+    }
+
     /// The next request to hand to the client.
     pub(crate) fn next_request(&self) -> Option<(SubscribeFilterInput, SubscribeProperties)> {
         let index = *self.unsent.front()?;

@@ -2,9 +2,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
 
 mod broker;
+mod gated;
 mod mosquitto;
 mod packets;
 mod real;
+mod rivals;
 mod scripted;
 mod scripted_flow;
 mod secure;

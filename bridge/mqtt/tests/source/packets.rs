@@ -120,6 +120,7 @@ pub enum Sent {
     },
     Unsubscribe {
         id: u16,
+        filter: String,
     },
     PubAck(u16),
     PubRec(u16),
@@ -189,7 +190,12 @@ pub fn decode(first: u8, body: &[u8]) -> Sent {
             let identifier = (!properties.0.is_empty() && properties.u8() == 0x0b).then(|| properties.varint());
             Sent::Subscribe { id, filter: reader.string(), options: reader.u8(), identifier }
         }
-        10 => Sent::Unsubscribe { id: reader.u16() },
+        10 => {
+            let id = reader.u16();
+            let length = reader.varint();
+            reader.take(length);
+            Sent::Unsubscribe { id, filter: reader.string() }
+        }
         12 => Sent::Ping,
         14 => Sent::Disconnect(if body.is_empty() { 0 } else { reader.u8() }),
         _ => Sent::Other(first),

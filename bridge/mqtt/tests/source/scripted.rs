@@ -325,7 +325,7 @@ async fn a_broker_without_keep_alive_is_still_watched() {
     peer.send(connack(true, 0, &[0x13, 0, 0])).await;
     peer.grant(1).await;
     for _ in 0..3 {
-        let Some(Sent::Unsubscribe { id }) = peer.next().await else { panic!("expected the liveness question") };
+        let Some(Sent::Unsubscribe { id, .. }) = peer.next().await else { panic!("expected the liveness question") };
         peer.send(unsuback(id, 0x11)).await;
     }
     connected(&mut source).await;
