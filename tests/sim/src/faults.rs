@@ -1,0 +1,382 @@
+//! What may go wrong in a run. Each seed draws which faults exist at all, and how often they strike: a run in which everything goes wrong at once
+//! hides what one fault alone would show.
+
+use crate::rng::Rng;
+use causeway_core::timing::{BudgetTerms, Cadence, CadenceInput, MqttActivation, SECOND};
+
+/// A millisecond, in nanoseconds.
+pub const MS: u64 = 1_000_000;
+/// A second, in nanoseconds.
+pub const S: u64 = 1_000 * MS;
+
+/// What a worker talks to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Link {
+    /// The stores.
+    Store,
+    /// The broker.
+    Broker,
+    /// The destination.
+    Queue,
+}
+
+/// Which way a link is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Requests are lost.
+    Out,
+    /// Answers are lost.
+    Back,
+    /// Both.
+    Both,
+}
+
+/// A fault that strikes at a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// A worker's process is gone, and started again after `down` nanoseconds (never if `None`). `silently`: its connections die with its host.
+    Crash {
+        /// The worker, by index, or the owner.
+        whom: Whom,
+        /// How long it stays down.
+        down: Option<u64>,
+        /// Nobody is told.
+        silently: bool,
+    },
+    /// A worker does nothing for a while; its clock goes on.
+    Pause {
+        /// Whom.
+        whom: Whom,
+        /// How long.
+        span: u64,
+    },
+    /// A worker is told to stop; it is started again after `down` nanoseconds.
+    Stop {
+        /// Whom.
+        whom: Whom,
+        /// How long it stays down.
+        down: Option<u64>,
+    },
+    /// A link is cut for a while.
+    Cut {
+        /// Whose.
+        whom: Whom,
+        /// Which.
+        link: Link,
+        /// Which way.
+        way: Way,
+        /// How long.
+        span: u64,
+    },
+    /// The broker restarts.
+    BrokerRestart {
+        /// Whether it remembers the session.
+        keeps_session: bool,
+    },
+    /// The stores refuse everything for a while.
+    Throttle {
+        /// How long.
+        span: u64,
+    },
+    /// A worker's wall clock is stepped, by milliseconds.
+    WallStep {
+        /// Whom.
+        whom: Whom,
+        /// By how much.
+        by: i64,
+    },
+    /// Everybody is stopped the hard way, an older lease row is put back, and everybody starts again.
+    Restore,
+}
+
+/// What strikes a world in which nothing else goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Single {
+    /// The owner's process is gone.
+    Crash,
+    /// The owner is told to stop.
+    Stop,
+    /// The owner does nothing for longer than its lease holds.
+    Pause,
+    /// The owner alone loses its way to the stores.
+    StorePath,
+    /// The owner alone loses its way to the broker.
+    BrokerPath,
+}
+
+impl Single {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Crash, Self::Stop, Self::Pause, Self::StorePath, Self::BrokerPath];
+}
+
+/// Whom a fault strikes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whom {
+    /// A worker, by index.
+    Nth(usize),
+    /// Whoever may act then.
+    Owner,
+}
+
+/// A cadence, and everything else that a run draws.
+#[derive(Clone, Debug)]
+pub struct Knobs {
+    /// The lease's timing.
+    pub cadence: Cadence,
+    /// No effect begins later than this before the deadline.
+    pub guard: u64,
+    /// Workers.
+    pub workers: usize,
+    /// The last worker looks late.
+    pub last_looks_late: bool,
+    /// A clock's rate may be wrong by so much, in parts per million.
+    pub rate_ppm: u64,
+    /// Clocks are wrong by more than anybody allowed for. Then two may believe at once that they own the session, and take over early; what must hold
+    /// all the same is everything that the log's conditions guarantee.
+    pub lawless: bool,
+    /// The longest ordinary latency.
+    pub latency: u64,
+    /// The share of requests that take much longer.
+    pub tails: f64,
+    /// The longest latency of those: past every timeout.
+    pub tail: u64,
+    /// The share of requests that never arrive.
+    pub lost_requests: f64,
+    /// The share of answers that never arrive.
+    pub lost_answers: f64,
+    /// The share of requests that the stores refuse.
+    pub throttled: f64,
+    /// The share of effects before which a worker stalls.
+    pub stalls: f64,
+    /// The longest stall.
+    pub stall: u64,
+    /// The share of entries that the destination refuses for now.
+    pub refused: f64,
+    /// One in so many messages is refused for good; 0: none.
+    pub poison_every: u64,
+    /// How long a broker waits for a silent client.
+    pub keep_alive: u64,
+    /// The broker's window.
+    pub window: usize,
+    /// Messages published.
+    pub messages: u64,
+    /// When faults end.
+    pub chaos_ends: u64,
+    /// After how long without its broker an owner steps down.
+    pub broker_step_down: Option<u64>,
+    /// What strikes when.
+    pub schedule: Vec<(u64, Fault)>,
+}
+
+/// How long a connection may take.
+pub const CONNECT_TIMEOUT: u64 = 2 * S;
+/// How long subscribing may take.
+pub const RECONCILE_TIMEOUT: u64 = S;
+/// The longest pause before a source tries again.
+pub const SOURCE_BACKOFF: u64 = 2 * S;
+
+impl Knobs {
+    /// Everything as it should be, with a cadence drawn by `rng`.
+    #[must_use]
+    pub fn calm(rng: &mut Rng) -> Self {
+        let inputs = [
+            CadenceInput { clustered: true, ..CadenceInput::default() },
+            CadenceInput { lease_ttl: Some(5 * SECOND), step_down_grace: Some(SECOND), ..CadenceInput::default() },
+            CadenceInput { lease_ttl: Some(10 * SECOND), step_down_grace: Some(2 * SECOND), ..CadenceInput::default() },
+            CadenceInput { lease_ttl: Some(20 * SECOND), ..CadenceInput::default() },
+            CadenceInput {
+                lease_ttl: Some(15 * SECOND),
+                renew_interval: Some(2 * SECOND),
+                renew_call_timeout: Some(SECOND),
+                acquire_poll_interval: Some(2 * SECOND),
+                step_down_grace: Some(5 * SECOND),
+                ..CadenceInput::default()
+            },
+        ];
+        let cadence = rng.pick(&inputs).resolve().expect("a cadence that holds");
+        let ttl = cadence.lease_ttl.unsigned_abs();
+        Self {
+            cadence,
+            guard: ttl / rng.between(20, 200),
+            workers: 2 + rng.index(2),
+            last_looks_late: rng.chance(0.3),
+            rate_ppm: rng.pick(&[0, 50, 500]),
+            lawless: false,
+            latency: rng.between(2, 60) * MS,
+            tails: 0.0,
+            tail: 3 * cadence.renew_call_timeout.unsigned_abs(),
+            lost_requests: 0.0,
+            lost_answers: 0.0,
+            throttled: 0.0,
+            stalls: 0.0,
+            stall: 0,
+            refused: 0.0,
+            poison_every: 0,
+            keep_alive: rng.between(1, 5) * S,
+            window: 1 + rng.index(20),
+            messages: rng.between(20, 60),
+            chaos_ends: ttl * 3,
+            broker_step_down: rng.chance(0.6).then(|| rng.between(1, 10) * S),
+            schedule: Vec::new(),
+        }
+    }
+
+    /// What `seed` draws.
+    #[must_use]
+    pub fn draw(rng: &mut Rng) -> Self {
+        let mut knobs = Self::calm(rng);
+        let ttl = knobs.ttl();
+        if rng.chance(0.4) {
+            knobs.tails = rng.fraction() * 0.1;
+            knobs.tail = if rng.chance(0.5) { knobs.tail } else { 2 * ttl };
+        }
+        if rng.chance(0.4) {
+            knobs.lost_answers = rng.fraction() * 0.15;
+        }
+        if rng.chance(0.3) {
+            knobs.lost_requests = rng.fraction() * 0.1;
+        }
+        if rng.chance(0.2) {
+            knobs.throttled = rng.fraction() * 0.3;
+        }
+        if rng.chance(0.3) {
+            knobs.stalls = rng.fraction() * 0.01;
+            knobs.stall = rng.between(MS, 2 * ttl);
+        }
+        if rng.chance(0.4) {
+            knobs.refused = rng.fraction() * 0.4;
+        }
+        if rng.chance(0.4) {
+            knobs.poison_every = rng.between(5, 20);
+        }
+        knobs.chaos_ends = ttl * rng.between(3, 7);
+        knobs.schedule = knobs.draw_schedule(rng);
+        if rng.chance(0.3) {
+            knobs.make_lawless(rng);
+        }
+        knobs
+    }
+
+    /// A world whose clocks nobody should trust, and whose owners sleep.
+    #[must_use]
+    pub fn draw_lawless(rng: &mut Rng) -> Self {
+        let mut knobs = Self::draw(rng);
+        knobs.make_lawless(rng);
+        knobs
+    }
+
+    fn make_lawless(&mut self, rng: &mut Rng) {
+        self.lawless = true;
+        self.rate_ppm = 400_000;
+        self.stalls = 0.01 + rng.fraction() * 0.02;
+        self.stall = self.ttl() * 3 / 2;
+        for _ in 0..3 {
+            let span = self.ttl() / 2 + rng.between(0, self.ttl());
+            self.schedule.push((rng.between(self.ttl(), self.chaos_ends), Fault::Pause { whom: Whom::Owner, span }));
+            let cut = Fault::Cut { whom: Whom::Owner, link: Link::Store, way: Way::Out, span };
+            self.schedule.push((rng.between(self.ttl(), self.chaos_ends), cut));
+        }
+    }
+
+    /// A world in which one call is over at once and the next takes as long as it may, and owners fall silent now and then: here a moment that is stamped on the wrong side of
+    /// a call makes a difference.
+    #[must_use]
+    pub fn draw_slow(rng: &mut Rng) -> Self {
+        let mut knobs = Self::calm(rng);
+        let input = CadenceInput { lease_ttl: Some(5 * SECOND), step_down_grace: Some(SECOND), ..CadenceInput::default() };
+        knobs.cadence = input.resolve().expect("a cadence that holds");
+        knobs.guard = 25 * MS;
+        knobs.workers = 3;
+        knobs.rate_ppm = 0;
+        knobs.latency = 20 * MS;
+        knobs.tails = 0.3;
+        knobs.tail = 950 * MS;
+        knobs.keep_alive = 5 * S;
+        knobs.chaos_ends = 15 * knobs.ttl();
+        for _ in 0..8 {
+            let at = rng.between(knobs.ttl(), knobs.chaos_ends);
+            let (whom, span) = (Whom::Owner, rng.between(4 * S, 8 * S));
+            let fault = match rng.index(3) {
+                0 => Fault::Pause { whom, span },
+                1 => Fault::Cut { whom, link: Link::Store, way: Way::Out, span },
+                _ => Fault::Crash { whom, down: Some(S), silently: true },
+            };
+            knobs.schedule.push((at, fault));
+        }
+        knobs
+    }
+
+    /// Nothing goes wrong but this one thing, to the owner, once the world runs well.
+    #[must_use]
+    pub fn single(rng: &mut Rng, fault: Single) -> Self {
+        let mut knobs = Self::calm(rng);
+        let ttl = knobs.ttl();
+        knobs.broker_step_down = knobs.broker_step_down.or(Some(2 * S));
+        let for_good = ttl * 100;
+        let (whom, down) = (Whom::Owner, None);
+        let struck = match fault {
+            Single::Crash => Fault::Crash { whom, down, silently: rng.chance(0.5) },
+            Single::Stop => Fault::Stop { whom, down },
+            Single::Pause => Fault::Pause { whom, span: ttl * 5 / 2 + rng.between(0, ttl) },
+            Single::StorePath => Fault::Cut { whom, link: Link::Store, way: rng.pick(&[Way::Out, Way::Back, Way::Both]), span: for_good },
+            Single::BrokerPath => Fault::Cut { whom, link: Link::Broker, way: Way::Both, span: for_good },
+        };
+        let at = ttl + 10 * S + rng.between(0, ttl);
+        knobs.schedule = vec![(at, struck)];
+        let budget = knobs.terms().sum().expect("a budget that adds up");
+        let longest = budget.owner_death.max(budget.broker_path.unwrap_or(0)).unsigned_abs();
+        knobs.chaos_ends = at + 2 * longest + 3 * knobs.keep_alive;
+        knobs
+    }
+
+    /// The lease's time to live, in nanoseconds.
+    #[must_use]
+    pub const fn ttl(&self) -> u64 {
+        self.cadence.lease_ttl.unsigned_abs()
+    }
+
+    fn draw_schedule(&self, rng: &mut Rng) -> Vec<(u64, Fault)> {
+        let ttl = self.ttl();
+        let mut schedule = Vec::new();
+        let kinds: Vec<usize> = (0..8).filter(|_| rng.chance(0.35)).collect();
+        for kind in kinds {
+            let times = if kind == 7 { 1 } else { 1 + rng.index(4) };
+            for _ in 0..times {
+                let at = rng.between(ttl / 4, self.chaos_ends);
+                let whom = if rng.chance(0.6) { Whom::Owner } else { Whom::Nth(rng.index(self.workers)) };
+                let down = Some(rng.between(MS * 100, ttl * 2));
+                let fault = match kind {
+                    0 => Fault::Crash { whom, down, silently: rng.chance(0.5) },
+                    1 => Fault::Pause { whom, span: rng.between(ttl / 50, ttl * 5 / 2) },
+                    2 => Fault::Stop { whom, down },
+                    3 => self.draw_cut(rng, whom),
+                    4 => Fault::BrokerRestart { keeps_session: rng.chance(0.8) },
+                    5 => Fault::Throttle { span: rng.between(MS * 100, ttl) },
+                    6 => Fault::WallStep { whom, by: rng.pick(&[-315_000_000_000, -3_600_000, -1_500, 700, 3_600_000]) },
+                    _ => Fault::Restore,
+                };
+                schedule.push((at, fault));
+            }
+        }
+        schedule
+    }
+
+    fn draw_cut(&self, rng: &mut Rng, whom: Whom) -> Fault {
+        let link = rng.pick(&[Link::Store, Link::Store, Link::Broker, Link::Broker, Link::Queue]);
+        Fault::Cut { whom, link, way: rng.pick(&[Way::Out, Way::Back, Way::Both]), span: rng.between(MS * 200, self.ttl() * 2) }
+    }
+
+    /// The computed budget of this run's settings.
+    #[must_use]
+    pub fn terms(&self) -> BudgetTerms {
+        let nanos = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+        let activation =
+            MqttActivation { connect_timeout: nanos(CONNECT_TIMEOUT), reconcile_timeout: nanos(RECONCILE_TIMEOUT), unmatched_grace: 0 };
+        BudgetTerms {
+            cadence: self.cadence,
+            activation: activation.bound(),
+            startup_allowance: 0,
+            broker_health_step_down: self.broker_step_down.map(nanos),
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! A deterministic simulation of a bridge: several members compete for one session, with a broker, stores and a queue around them, in one thread.
+//!
+//! Nothing here waits and nothing reads a clock: a heap of events and one seeded generator make time. So the same seed is the same run, a fault may
+//! strike between any two effects, every worker has a clock of its own, and hours pass in milliseconds.
+//!
+//! A run has two phases. First the faults that its seed drew strike; then everything heals and the world has to converge within the computed bound.
+//! Invariants are checked at every event.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test tool: what cannot be has to stop the run")]
+
+pub mod broker;
+pub mod faults;
+pub mod queue;
+pub mod rng;
+pub mod seen;
+mod shell;
+pub mod store;
+pub mod worker;
+pub mod world;
+
+use faults::Knobs;
+use rng::Rng;
+use seen::Seen;
+use world::World;
+
+/// A rule that is left out, to see whether its absence is noticed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mutant {
+    /// A put overwrites what stands at its slot.
+    NoSlotCondition,
+    /// A put finds room at the end of the log, for whomever.
+    NoFence,
+    /// A deadline counts from the answer of the write, not from before it was sent.
+    OwnerStampsAfterAnswer,
+    /// An observer counts from before its read was sent, not from its answer.
+    ObserverCountsFromBeforeRead,
+}
+
+/// How a run ended.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// Its seed.
+    pub seed: u64,
+    /// The invariant that broke, if one did.
+    pub violation: Option<String>,
+    /// What it met.
+    pub seen: Seen,
+    /// A hash over everything that happened, in order.
+    pub trace: u64,
+    /// Events.
+    pub events: u64,
+    /// Simulated nanoseconds.
+    pub simulated: u64,
+    /// Messages that arrived more than once, counted.
+    pub duplicates: u64,
+    /// Messages that might have arrived again if the owner had crashed when a single fault struck.
+    pub announced: u64,
+    /// From the first fault of the schedule to a successor at full service, where the schedule is a single fault.
+    pub failover: Option<u64>,
+}
+
+/// Runs the world that `seed` draws.
+#[must_use]
+pub fn run(seed: u64) -> Report {
+    let mut rng = Rng::new(seed);
+    let knobs = Knobs::draw(&mut rng);
+    World::new(seed, rng, knobs, None).run()
+}
+
+/// Runs a world that `seed` draws, of the kind in which a rule that is left out matters; with `None` nothing is left out.
+#[must_use]
+pub fn run_mutant(seed: u64, about: Mutant, mutant: Option<Mutant>) -> Report {
+    let mut rng = Rng::new(seed);
+    let knobs = match about {
+        Mutant::NoSlotCondition | Mutant::NoFence => Knobs::draw_lawless(&mut rng),
+        Mutant::OwnerStampsAfterAnswer | Mutant::ObserverCountsFromBeforeRead => Knobs::draw_slow(&mut rng),
+    };
+    World::new(seed, rng, knobs, mutant).run()
+}
+
+/// Runs a world with these settings.
+#[must_use]
+pub fn run_with(seed: u64, knobs: Knobs, mutant: Option<Mutant>) -> Report {
+    World::new(seed, Rng::new(seed), knobs, mutant).run()
+}

@@ -1,0 +1,537 @@
+//! What the program around a member does: it feeds events in one by one, carries effects out in order, and keeps the connection.
+
+use crate::Mutant;
+use crate::faults::{CONNECT_TIMEOUT, Link, MS, RECONCILE_TIMEOUT, S, SOURCE_BACKOFF, Way};
+use crate::seen::Sight;
+use crate::worker::{Awaited, Inbound, Phase, Source};
+use crate::world::{Event, Packet, Reply, Request, World, failed};
+use bytes::Bytes;
+use causeway_core::identity::{ConnectionEpoch, DeliveryId};
+use causeway_core::lease::holder::Why;
+use causeway_core::lease::row::LeaseRow;
+use causeway_core::lease::{Condition, LeaseAnswer};
+use causeway_core::log::Answer;
+use causeway_core::log::Call;
+use causeway_core::member::{self, Effect, Part, Reason};
+use causeway_core::message::Message;
+use causeway_core::outcome::{Fault, FaultCode, Outcome};
+use causeway_core::units::Instant;
+use causeway_core::worker::{self as owner, Observation};
+use std::collections::VecDeque;
+
+/// How long the program waits for a source to close.
+const CLOSE_TIMEOUT: u64 = 5 * S;
+/// How long a batch may take.
+const SEND_TIMEOUT: u64 = 5 * S;
+
+impl World {
+    /// Something reaches a worker. While it sleeps it waits.
+    pub(crate) fn at_worker(&mut self, worker: usize, event: Event) {
+        if self.workers[worker].asleep_until > self.now {
+            self.workers[worker].backlog.push_back(event);
+            return;
+        }
+        let was_late = self.woke_up_too_late(worker, &event);
+        self.take(worker, event);
+        self.go_on(worker);
+        while self.workers[worker].asleep_until <= self.now && self.violation().is_none() {
+            let Some(event) = self.workers[worker].backlog.pop_front() else { break };
+            self.take(worker, event);
+            self.go_on(worker);
+        }
+        if was_late && self.workers[worker].held.is_none() {
+            self.seen.note(Sight::WokeUpTooLate);
+        }
+    }
+
+    fn woke_up_too_late(&self, worker: usize, event: &Event) -> bool {
+        matches!(event, Event::Resume { .. }) && self.workers[worker].held.is_some() && !self.workers[worker].may_act(self.now)
+    }
+
+    fn take(&mut self, worker: usize, event: Event) {
+        match event {
+            Event::Tick { nth, .. } => {
+                if self.workers[worker].tick.0 == nth {
+                    self.workers[worker].tick.1 = None;
+                    self.feed(worker, member::Event::Tick);
+                    self.check_for_spinning(worker);
+                }
+            }
+            Event::Hint { .. } => self.feed(worker, member::Event::Hint),
+            Event::Answered { call, reply, .. } => self.answered(worker, call, reply),
+            Event::GivenUp { call, .. } => self.given_up(worker, call),
+            Event::FromBroker { connection, packet, .. } => self.packet_came(worker, connection, packet),
+            Event::SourceTimer { source, timer, .. } => self.source_timer(worker, source, timer),
+            Event::Resume { .. }
+            | Event::Start { .. }
+            | Event::Arrive { .. }
+            | Event::AtBroker { .. }
+            | Event::Publish
+            | Event::Strike(_)
+            | Event::Heal
+            | Event::Check => {}
+        }
+    }
+
+    /// A member must not ask to be woken for what it then does not do.
+    fn check_for_spinning(&mut self, worker: usize) {
+        let subject = &self.workers[worker];
+        let local = subject.local(self.now);
+        if let Some(member) = &subject.member
+            && let Some(wake) = member.wake_at(local)
+            && wake <= local
+        {
+            let part = subject.part.clone();
+            self.fail(format!("S7: worker {worker} as {part:?} wants to be woken for a moment that has passed: it would spin"));
+        }
+    }
+
+    pub(crate) fn feed(&mut self, worker: usize, event: member::Event) {
+        let local = self.workers[worker].local(self.now);
+        self.feed_at(worker, local, event);
+    }
+
+    fn feed_at(&mut self, worker: usize, local: Instant, event: member::Event) {
+        let subject = &mut self.workers[worker];
+        let wall = subject.wall(self.now);
+        let Some(member) = &mut subject.member else { return };
+        let effects = member.apply(local, wall, event);
+        let count = effects.len() as u64;
+        subject.effects.extend(effects);
+        self.note(&[5, self.now, worker as u64, count]);
+    }
+
+    /// Carries out what is to be carried out, hands over what the source has, and sees to it that the worker is woken.
+    pub(crate) fn go_on(&mut self, worker: usize) {
+        loop {
+            self.carry_out_effects(worker);
+            if self.workers[worker].asleep_until > self.now || self.workers[worker].member.is_none() {
+                return;
+            }
+            if !self.hand_over(worker) {
+                break;
+            }
+        }
+        self.check_owner(worker);
+        let subject = &mut self.workers[worker];
+        let local = subject.local(self.now);
+        let wake = subject.member.as_ref().and_then(|member| member.wake_at(local));
+        if let Some(wake) = wake.filter(|wake| subject.tick.1 != Some(*wake)) {
+            subject.tick = (subject.tick.0 + 1, Some(wake));
+            let (life, nth) = (subject.life, subject.tick.0);
+            let at = subject.true_time(wake).max(self.now);
+            self.at(at, Event::Tick { worker, life, nth });
+        }
+    }
+
+    fn carry_out_effects(&mut self, worker: usize) {
+        while self.workers[worker].asleep_until <= self.now {
+            if self.workers[worker].effects.is_empty() {
+                return;
+            }
+            if self.is_faulty() && self.rng.chance(self.knobs.stalls) {
+                let span = self.rng.between(MS, self.knobs.stall);
+                self.pause(worker, span);
+                return;
+            }
+            let Some(effect) = self.workers[worker].effects.pop_front() else { return };
+            self.carry_out_effect(worker, effect);
+        }
+    }
+
+    fn carry_out_effect(&mut self, worker: usize, effect: Effect) {
+        let timeout = self.knobs.cadence.renew_call_timeout.unsigned_abs();
+        let asked = self.workers[worker].local(self.now);
+        match effect {
+            Effect::ReadLease => self.call(worker, Link::Store, Awaited::LeaseRead { asked }, Request::LeaseRead, timeout),
+            Effect::WriteLease(write) => {
+                let renews = matches!(write.condition, Condition::Held { .. }) && !write.row.tuple.is_released();
+                let renewal = renews.then_some(write.row.tuple.renewed_at);
+                self.call(worker, Link::Store, Awaited::LeaseWrite { asked, renewal }, Request::LeaseWrite(write), timeout);
+            }
+            Effect::Owner { term, effect } if term == self.workers[worker].term => self.carry_out_for_owner(worker, effect),
+            Effect::Owner { .. } => {}
+            Effect::Became(part) => self.became(worker, part),
+            Effect::Finished(result) => self.finished(worker, result),
+        }
+    }
+
+    fn carry_out_for_owner(&mut self, worker: usize, effect: owner::Effect) {
+        let term = self.workers[worker].term;
+        let timeout = self.knobs.cadence.renew_call_timeout.unsigned_abs().max(2 * S);
+        match effect {
+            owner::Effect::Log(call) => {
+                let doubted = matches!(&call, Call::Put { row, .. } if self.workers[worker].doubtful_puts.contains(&row.id()));
+                self.call(worker, Link::Store, Awaited::Log { term, call: call.clone() }, Request::Log { call, doubted }, timeout);
+            }
+            owner::Effect::Acknowledge(delivery) => self.acknowledge(worker, delivery),
+            owner::Effect::Send { batch, entries, .. } => {
+                self.check_order(worker, &entries);
+                let awaited = Awaited::Send { term, batch, entries: entries.len() };
+                self.call(worker, Link::Queue, awaited, Request::Send(entries), SEND_TIMEOUT);
+            }
+            owner::Effect::Park { park, letter } => {
+                self.call(worker, Link::Store, Awaited::Park { term, park }, Request::Park(letter), timeout);
+            }
+            owner::Effect::CloseSource => self.close_source(worker),
+            owner::Effect::Observe(Observation::Opened { .. }) => self.start_source(worker),
+            owner::Effect::Observe(Observation::Recovered { entries }) => {
+                if entries > 0 {
+                    self.seen.note(Sight::Recovered);
+                }
+            }
+            owner::Effect::Observe(_) | owner::Effect::Finished(_) => {}
+        }
+    }
+
+    fn became(&mut self, worker: usize, part: Part) {
+        let subject = &mut self.workers[worker];
+        let before = core::mem::replace(&mut subject.part, part.clone());
+        subject.held = None;
+        match part {
+            Part::Owner { term, version } => {
+                if matches!(before, Part::Owner { .. }) {
+                    self.seen.note(Sight::LeaseRaised);
+                }
+                subject.term = term;
+                subject.held = Some(version);
+                // The tasks of the term before end with it.
+                subject
+                    .calls
+                    .retain(|_, awaited| matches!(awaited, Awaited::LeaseRead { .. } | Awaited::LeaseWrite { .. } | Awaited::Gate { .. }));
+                subject.sent.clear();
+                subject.furthest = None;
+                subject.doubtful_puts.clear();
+                subject.doubtful_renewals.clear();
+            }
+            Part::SteppingDown(Reason::BrokerPath) => self.seen.note(Sight::BrokerPathStepDown),
+            Part::SteppingDown(Reason::Fenced) => self.seen.note(Sight::Fenced),
+            Part::SteppingDown(Reason::Lease(Why::Corrupt)) | Part::Stuck(_) => self.fail("the lease row is corrupt".to_owned()),
+            Part::SteppingDown(Reason::Lease(_) | Reason::Shutdown | Reason::Log(_))
+            | Part::Standby
+            | Part::Blind(_)
+            | Part::HoldingOff(_) => {}
+        }
+    }
+
+    fn finished(&mut self, worker: usize, result: Result<(), Fault>) {
+        if let Err(fault) = result {
+            self.fail(format!("worker {worker} ended with {fault}"));
+        }
+        // The others are told that the lease is free.
+        for other in (0..self.workers.len()).filter(|other| *other != worker) {
+            let life = self.workers[other].life;
+            let at = self.now + self.rng.between(MS, 50 * MS);
+            self.at(at, Event::Hint { worker: other, life });
+        }
+        self.drop_connection(worker, false);
+        let subject = &mut self.workers[worker];
+        subject.forget();
+        subject.life += 1;
+        if let Some(down) = subject.down {
+            let at = self.now + down;
+            self.at(at, Event::Start { worker });
+        }
+    }
+
+    // Answers.
+
+    fn answered(&mut self, worker: usize, call: u64, reply: Reply) {
+        let Some(awaited) = self.workers[worker].calls.remove(&call) else { return };
+        match (awaited, reply) {
+            (Awaited::LeaseRead { asked }, Reply::LeaseRead(answer)) => {
+                let recognised = self.recognises_renewal(worker, answer.as_ref().ok().and_then(Option::as_ref));
+                let was_owner = self.workers[worker].held.is_some();
+                let early = self.mutant == Some(Mutant::ObserverCountsFromBeforeRead) && !was_owner;
+                let local = if early { asked } else { self.workers[worker].local(self.now) };
+                self.feed_at(worker, local, member::Event::LeaseRead(answer));
+                let owns = matches!(self.workers[worker].member.as_ref().map(member::Member::part), Some(Part::Owner { .. }));
+                if owns && !was_owner {
+                    self.seen.note(Sight::OwnClaimRecognised);
+                } else if owns && recognised {
+                    self.seen.note(Sight::OwnRenewalRecognised);
+                }
+            }
+            (Awaited::LeaseWrite { asked, .. }, Reply::LeaseWritten(outcome)) => {
+                if self.mutant == Some(Mutant::OwnerStampsAfterAnswer) && matches!(outcome, Outcome::Done(LeaseAnswer::Written)) {
+                    // Its clock stood still while it waited: what it stamped before the call counts from now.
+                    let waited = self.workers[worker].local(self.now).since(asked);
+                    self.workers[worker].set_back(waited);
+                }
+                self.feed(worker, member::Event::LeaseWritten(outcome));
+            }
+            (Awaited::Gate { source }, Reply::LeaseRead(answer)) => self.gate_answered(worker, source, answer.ok().flatten()),
+            (Awaited::Log { term, .. }, Reply::Log(answer)) => self.feed_owner(worker, term, owner::Event::Log(answer)),
+            (Awaited::Send { term, batch, .. }, Reply::Sent(outcomes)) => {
+                self.feed_owner(worker, term, owner::Event::Sent { batch, outcomes })
+            }
+            (Awaited::Park { term, park }, Reply::Parked(outcome)) => self.feed_owner(worker, term, owner::Event::Parked { park, outcome }),
+            (awaited, reply) => panic!("{reply:?} answers {awaited:?}"),
+        }
+    }
+
+    fn feed_owner(&mut self, worker: usize, term: member::Term, event: owner::Event) {
+        self.feed(worker, member::Event::Owner { term, event });
+    }
+
+    /// Whether an owner's read shows a renewal of its own whose answer it never got.
+    fn recognises_renewal(&self, worker: usize, raw: Option<&causeway_core::lease::row::RawLease>) -> bool {
+        let subject = &self.workers[worker];
+        let Some(row) = raw.and_then(|raw| LeaseRow::try_from(raw.clone()).ok()) else { return false };
+        subject.held == Some(row.tuple.version)
+            && row.tuple.owner == subject.name
+            && subject.doubtful_renewals.contains(&row.tuple.renewed_at)
+    }
+
+    fn given_up(&mut self, worker: usize, call: u64) {
+        let Some(awaited) = self.workers[worker].calls.remove(&call) else { return };
+        let fault = Fault::new(FaultCode::Timeout, "no answer");
+        match awaited {
+            Awaited::LeaseRead { .. } => self.feed(worker, member::Event::LeaseRead(Err(fault))),
+            Awaited::LeaseWrite { renewal, .. } => {
+                self.workers[worker].doubtful_renewals.extend(renewal);
+                self.feed(worker, member::Event::LeaseWritten(Outcome::Unknown(fault)));
+            }
+            Awaited::Gate { source } => self.gate_answered(worker, source, None),
+            Awaited::Log { term, call } => {
+                if let Call::Put { row, .. } = &call {
+                    self.workers[worker].doubtful_puts.insert(row.id());
+                }
+                let answer: Answer = failed(&call, fault, true);
+                self.feed_owner(worker, term, owner::Event::Log(answer));
+            }
+            Awaited::Send { term, batch, entries } => {
+                let outcomes = vec![Outcome::Unknown(fault); entries];
+                self.feed_owner(worker, term, owner::Event::Sent { batch, outcomes });
+            }
+            Awaited::Park { term, park } => self.feed_owner(worker, term, owner::Event::Parked { park, outcome: Outcome::Unknown(fault) }),
+        }
+    }
+
+    // The source.
+
+    fn start_source(&mut self, worker: usize) {
+        if self.workers[worker].source.is_some() {
+            self.fail("S8: a second source is started".to_owned());
+        }
+        self.calls += 1;
+        let id = self.calls;
+        let connection = self.connect(worker);
+        let source = Source {
+            id,
+            phase: Phase::Connecting(connection),
+            epoch: 0,
+            delivered: Vec::new(),
+            acknowledged: 0,
+            inbox: VecDeque::new(),
+            timer: 0,
+        };
+        self.workers[worker].source = Some(source);
+        self.arm(worker, CONNECT_TIMEOUT);
+    }
+
+    /// Sets the source's timer; one that was set before does not count any more.
+    fn arm(&mut self, worker: usize, span: u64) {
+        let life = self.workers[worker].life;
+        let Some(source) = &mut self.workers[worker].source else { return };
+        source.timer += 1;
+        let (timer, source) = (source.timer, source.id);
+        self.at(self.now + span, Event::SourceTimer { worker, life, source, timer });
+    }
+
+    fn source_timer(&mut self, worker: usize, id: u64, timer: u64) {
+        let Some(source) = &self.workers[worker].source else { return };
+        if source.id != id || source.timer != timer {
+            return;
+        }
+        match source.phase {
+            Phase::Connecting(_) => self.come_apart(worker),
+            // Subscribing took too long.
+            Phase::Connected(connection) => {
+                self.send_out(connection, Packet::End);
+                self.connection_ended(worker, connection);
+            }
+            Phase::Apart => self.ask_the_gate(worker, id),
+        }
+    }
+
+    fn come_apart(&mut self, worker: usize) {
+        if let Some(source) = &mut self.workers[worker].source {
+            source.phase = Phase::Apart;
+        }
+        let pause = self.rng.between(SOURCE_BACKOFF / 20, SOURCE_BACKOFF);
+        self.arm(worker, pause);
+    }
+
+    /// Every reconnection is preceded by a look at the lease: a broker does not reliably tell that somebody else took the session over.
+    fn ask_the_gate(&mut self, worker: usize, source: u64) {
+        if self.workers[worker].held.is_none() {
+            return self.come_apart(worker);
+        }
+        let timeout = self.knobs.cadence.renew_call_timeout.unsigned_abs();
+        self.call(worker, Link::Store, Awaited::Gate { source }, Request::LeaseRead, timeout);
+    }
+
+    fn gate_answered(&mut self, worker: usize, id: u64, raw: Option<causeway_core::lease::row::RawLease>) {
+        let subject = &self.workers[worker];
+        if subject.source.as_ref().is_none_or(|source| source.id != id || source.phase != Phase::Apart) {
+            return;
+        }
+        let row = raw.and_then(|raw| LeaseRow::try_from(raw).ok());
+        let ours = row.as_ref().is_some_and(|row| row.tuple.owner == subject.name && Some(row.tuple.version) == subject.held);
+        if !ours {
+            if row.is_some() {
+                self.seen.note(Sight::GateHeldBack);
+            }
+            return self.come_apart(worker);
+        }
+        let connection = self.connect(worker);
+        if let Some(source) = &mut self.workers[worker].source {
+            source.phase = Phase::Connecting(connection);
+        }
+        self.arm(worker, CONNECT_TIMEOUT);
+    }
+
+    fn packet_came(&mut self, worker: usize, connection: crate::broker::ConnectionId, packet: Packet) {
+        let Some(phase) = self.workers[worker].source.as_ref().map(|source| source.phase) else { return };
+        match packet {
+            Packet::Connect if phase == Phase::Connecting(connection) => {
+                let subject = &mut self.workers[worker];
+                subject.connections += 1;
+                if let Some(source) = &mut subject.source {
+                    source.phase = Phase::Connected(connection);
+                    source.epoch = subject.connections;
+                    source.delivered.clear();
+                    source.acknowledged = 0;
+                }
+                self.arm(worker, RECONCILE_TIMEOUT);
+                self.send_out(connection, Packet::Subscribe);
+            }
+            Packet::Subscribe if phase == Phase::Connected(connection) => {
+                if let Some(source) = &mut self.workers[worker].source {
+                    source.timer += 1;
+                    source.inbox.push_back(Inbound::Subscribed);
+                }
+            }
+            Packet::Message(message) => self.delivered(worker, connection, message),
+            Packet::End if phase == Phase::Connected(connection) => self.connection_ended(worker, connection),
+            Packet::End if phase == Phase::Connecting(connection) => self.come_apart(worker),
+            Packet::Connect | Packet::Subscribe | Packet::End => {}
+        }
+    }
+
+    fn connection_ended(&mut self, worker: usize, _connection: crate::broker::ConnectionId) {
+        if let Some(source) = &mut self.workers[worker].source {
+            let epoch = source.epoch;
+            source.inbox.push_back(Inbound::Disconnected { epoch });
+        }
+        self.come_apart(worker);
+    }
+
+    /// Hands one thing over that the source has, if the member wants it; answers whether it did.
+    fn hand_over(&mut self, worker: usize) -> bool {
+        let local = self.workers[worker].local(self.now);
+        let subject = &mut self.workers[worker];
+        if !subject.member.as_ref().is_some_and(|member| member.wants_input(local)) {
+            return false;
+        }
+        let term = subject.term;
+        let Some(inbound) = subject.source.as_mut().and_then(|source| source.inbox.pop_front()) else { return false };
+        match inbound {
+            Inbound::Delivery { epoch, ordinal, message } => {
+                let delivery = DeliveryId { connection: ConnectionEpoch(epoch), ordinal };
+                let payload = Bytes::from(message.to_string());
+                let message = Message { topic: "t".to_owned(), payload, qos: 1, ..Message::default() };
+                self.feed_owner(worker, term, owner::Event::Delivered { delivery, receiver: "in".into(), message });
+            }
+            Inbound::Subscribed => {
+                self.feed(worker, member::Event::Converged);
+                self.full_service(worker);
+            }
+            Inbound::Disconnected { epoch } => {
+                self.broker_loss_noticed();
+                self.feed_owner(worker, term, owner::Event::Disconnected { connection: ConnectionEpoch(epoch) });
+                self.carry_out_effects(worker);
+                self.feed(worker, member::Event::BrokerLost);
+            }
+        }
+        true
+    }
+
+    fn acknowledge(&mut self, worker: usize, delivery: DeliveryId) {
+        let Some(source) = &mut self.workers[worker].source else { return };
+        let Phase::Connected(connection) = source.phase else { return };
+        if source.epoch != delivery.connection.0 {
+            return;
+        }
+        let up_to = usize::try_from(delivery.ordinal).unwrap_or(usize::MAX);
+        if up_to > source.delivered.len() {
+            return self.fail(format!("S8: {delivery:?} is acknowledged and was never delivered"));
+        }
+        let messages: Vec<u64> = source.delivered.get(source.acknowledged..up_to).unwrap_or_default().to_vec();
+        source.acknowledged = source.acknowledged.max(up_to);
+        for message in messages {
+            if !self.stores.was_stored(message) {
+                self.fail(format!("S8: message {message} is acknowledged before it is durable"));
+            }
+            self.send_out(connection, Packet::Message(message));
+        }
+    }
+
+    /// Closes the source and waits for it; nothing else happens in this worker meanwhile.
+    fn close_source(&mut self, worker: usize) {
+        let Some(source) = self.workers[worker].source.take() else { return };
+        let span = match source.phase {
+            Phase::Connected(connection) => {
+                self.send_out(connection, Packet::End);
+                let cut = self.workers[worker].cut(self.now, Link::Broker, Way::Both).is_some();
+                if cut {
+                    CLOSE_TIMEOUT.min(self.knobs.cadence.step_down_grace.unsigned_abs())
+                } else {
+                    self.rng.between(MS, self.knobs.latency)
+                }
+            }
+            Phase::Connecting(connection) => {
+                self.send_out(connection, Packet::End);
+                MS
+            }
+            Phase::Apart => return,
+        };
+        self.pause(worker, span);
+    }
+
+    // What must hold within a worker.
+
+    fn check_order(&mut self, worker: usize, entries: &[std::sync::Arc<causeway_core::message::Entry>]) {
+        for entry in entries {
+            let Some(place) = self.stores.place_of(entry.id) else {
+                return self.fail(format!("S5: entry {} is sent and was never durable", entry.id));
+            };
+            let subject = &mut self.workers[worker];
+            if !subject.sent.insert(entry.id) {
+                continue;
+            }
+            if let Some(furthest) = subject.furthest.filter(|furthest| place < *furthest) {
+                return self.fail(format!("S5: {place:?} is sent for the first time after {furthest:?}"));
+            }
+            subject.furthest = Some(place);
+        }
+    }
+
+    fn check_owner(&mut self, worker: usize) {
+        let subject = &self.workers[worker];
+        let Some((_, owner)) = subject.member.as_ref().and_then(member::Member::owner) else { return };
+        if !self.events().is_multiple_of(16) {
+            return;
+        }
+        let status = owner.status(subject.wall(self.now));
+        let imbalance: Vec<i64> = status.routes.iter().map(owner::counters::RouteStatus::imbalance).collect();
+        if imbalance.iter().any(|of_route| *of_route != 0) {
+            self.fail(format!("S7: messages were lost or invented in memory: {imbalance:?}"));
+        }
+        // A segment at most 12 entries; a page may overfill memory by one segment; parks are bounded by 16.
+        if status.in_memory > 45 + 12 || status.pending > 5 * 12 || status.in_flight > 25 + 16 {
+            self.fail(format!("S7: {} in memory, {} pending, {} in flight", status.in_memory, status.pending, status.in_flight));
+        }
+    }
+}
