@@ -161,7 +161,10 @@ fn defaults_are_those_of_the_reference() {
     let config = loaded(&[STANDALONE], &[]).config;
     let bridge = &config.bridge;
     assert_eq!((bridge.mode(), bridge.metrics_exporter), (DeploymentMode::Standalone, MetricsExporter::Prometheus));
-    assert_eq!((bridge.shutdown_timeout.get(), bridge.drain_ceiling().with(2), bridge.drain_ceiling().with(1_000)), (Duration::from_secs(30), Duration::from_secs(6), Duration::from_secs(10)));
+    assert_eq!(
+        (bridge.shutdown_timeout.get(), bridge.drain_ceiling().with(2), bridge.drain_ceiling().with(1_000)),
+        (Duration::from_secs(30), Duration::from_secs(6), Duration::from_secs(10))
+    );
     let mqtt = config.sessions[0].mqtt();
     assert_eq!((mqtt.session_expiry_seconds, mqtt.receive_maximum, mqtt.max_packet_bytes), (86_400, 500, 262_144 + 131_072));
     assert_eq!((mqtt.keep_alive, mqtt.clean_start), (Some(Duration::from_secs(30)), false));

@@ -203,10 +203,11 @@ impl Drain {
     #[must_use]
     pub fn wake_at(&self, now: Instant) -> Option<Instant> {
         let waiting = self.waiting.first_key_value().map(|((at, _), _)| *at);
-        let lingering = self.lanes.iter().zip(&self.paces).filter(|(lane, pace)| lane.in_flight < pace.max_in_flight).filter_map(|(lane, pace)| {
-            let (_, first) = lane.ready.first_key_value()?;
-            Some(first.ready_at.plus(pace.linger))
-        });
+        let lingering =
+            self.lanes.iter().zip(&self.paces).filter(|(lane, pace)| lane.in_flight < pace.max_in_flight).filter_map(|(lane, pace)| {
+                let (_, first) = lane.ready.first_key_value()?;
+                Some(first.ready_at.plus(pace.linger))
+            });
         // What lingered long enough and still did not leave waits for an event; it must not hide the next pause's end.
         lingering.filter(|at| *at > now).chain(waiting).min()
     }
@@ -326,7 +327,7 @@ fn batch_count(lane: &Lane, pace: &Pace, now: Instant, eager: bool, up_to: Optio
         .count()
         .max(1);
     let full = count == pace.limits.entries || considered > count;
-    let under_load = lane.in_flight > 0
-        || lane.last_send_began.is_some_and(|began| now.since(began) < pace.linger * crate::log::writer::LOAD_LINGERS);
+    let under_load =
+        lane.in_flight > 0 || lane.last_send_began.is_some_and(|began| now.since(began) < pace.linger * crate::log::writer::LOAD_LINGERS);
     (full || eager || !under_load || now.since(first.ready_at) >= pace.linger).then_some(count)
 }

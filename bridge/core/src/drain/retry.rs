@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 /// A source of jitter that the caller seeds: the same seed, the same pauses.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Jitter(u64);
 
 impl Jitter {

@@ -8,7 +8,7 @@ use crate::units::{Instant, UnixMillis};
 use core::time::Duration;
 
 /// How a holder keeps its lease.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Upkeep {
     /// How long the lease holds.
     pub ttl: Duration,
@@ -50,7 +50,7 @@ pub enum Why {
 }
 
 /// One that holds a lease.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Holder {
     upkeep: Upkeep,
     row: LeaseRow,
@@ -225,7 +225,7 @@ impl Holder {
 
     fn schedule(&mut self, now: Instant) {
         let low = self.upkeep.renew_interval.saturating_sub(self.upkeep.jitter / 2);
-        let shift = self.upkeep.jitter.mul_f64(self.jitter.fraction());
+        let shift = if self.upkeep.jitter.is_zero() { Duration::ZERO } else { self.upkeep.jitter.mul_f64(self.jitter.fraction()) };
         self.renew_at = now.plus((low + shift).max(Duration::from_millis(1))).min(self.deadline);
     }
 

@@ -12,7 +12,7 @@ use crate::units::Instant;
 use row::{Evidence, LeaseRow, RawLease, Tuple};
 
 /// What must be true of the row for a write to take effect.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Condition {
     /// There is no row.
     Absent,
@@ -33,7 +33,7 @@ pub enum Condition {
 }
 
 /// A conditional write of the whole row.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LeaseWrite {
     /// What must be true.
     pub condition: Condition,

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use thiserror::Error;
 
 /// The part of the row that an owner changes with every renewal. As long as it stays the same, the owner gave no sign of life.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Tuple {
     /// The owner, `instance_id#<boot nonce>`; empty where the lease is released.
     pub owner: String,
@@ -52,7 +52,7 @@ impl Tuple {
 }
 
 /// What observers confirmed: for how long the tuple with this fingerprint was unchanged. Outlives the observer that wrote it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Evidence {
     /// The observed tuple's [`Tuple::fingerprint`].
     pub fingerprint: String,
@@ -63,7 +63,7 @@ pub struct Evidence {
 }
 
 /// What the owner tells of itself, for people and for other members.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct OwnerFacts {
     /// Where the owner is reached, by capability.
     pub endpoints: BTreeMap<String, String>,
@@ -78,7 +78,7 @@ pub struct OwnerFacts {
 }
 
 /// A valid lease row.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LeaseRow {
     /// Who, which version, since when.
     pub tuple: Tuple,

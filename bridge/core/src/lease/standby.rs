@@ -7,7 +7,7 @@ use crate::units::{Instant, UnixMillis};
 use core::time::Duration;
 
 /// What one that waits knows of itself.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Candidate {
     /// The lease's key; part of every fingerprint.
     pub key: String,
@@ -37,7 +37,7 @@ pub enum Step {
 }
 
 /// The tuple that is being watched.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Watch {
     tuple: Tuple,
     /// After the first read that returned it.
@@ -47,14 +47,14 @@ struct Watch {
 }
 
 /// A write that was sent.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Sent {
     Claim { row: LeaseRow, at: Instant },
     Observation { evidence: Evidence },
 }
 
 /// One that waits for a lease. Ask it at every poll, and carry out what it answers until it answers [`Step::Wait`] or better.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Standby {
     candidate: Candidate,
     watch: Option<Watch>,

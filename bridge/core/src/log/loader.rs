@@ -81,7 +81,10 @@ impl Loader {
     /// What former owners settled above `loaded`. A head row written before all is loaded must repeat it, or a later owner would send it again.
     pub fn settled_behind(&self, loaded: Slot) -> impl Iterator<Item = SettledRange> + '_ {
         let first = Position { slot: loaded.next(), index: 0 };
-        self.settled_ahead.iter().filter(move |range| range.to >= first).map(move |range| SettledRange { from: range.from.max(first), to: range.to })
+        self.settled_ahead
+            .iter()
+            .filter(move |range| range.to >= first)
+            .map(move |range| SettledRange { from: range.from.max(first), to: range.to })
     }
 
     /// How often former owners tried the entries that are not loaded yet, ascending by position.
@@ -104,7 +107,8 @@ impl Loader {
     pub fn offer(&mut self, slot: Slot, entries: Vec<Arc<Entry>>, room: bool) -> bool {
         let bytes: usize = entries.iter().map(|entry| entry.message.weight()).sum();
         if self.reading_up_to.is_some() {
-            let continues = self.staged.last().map_or_else(|| self.reading_up_to.map(Slot::next), |(last, _)| Some(last.next())) == Some(slot);
+            let continues =
+                self.staged.last().map_or_else(|| self.reading_up_to.map(Slot::next), |(last, _)| Some(last.next())) == Some(slot);
             if continues && self.staged_bytes + bytes <= self.max_staged_bytes {
                 self.staged_bytes += bytes;
                 self.staged.push((slot, entries));

@@ -254,10 +254,10 @@ mod tests {
         }
         assert_eq!(settled.drained(), Slot(2));
         let snapshot = settled.snapshot();
-        assert_eq!(snapshot.ranges, vec![
-            SettledRange { from: at(3, 0), to: at(3, 3) },
-            SettledRange { from: at(3, 5), to: at(50, u32::MAX) },
-        ]);
+        assert_eq!(
+            snapshot.ranges,
+            vec![SettledRange { from: at(3, 0), to: at(3, 3) }, SettledRange { from: at(3, 5), to: at(50, u32::MAX) },]
+        );
         assert_eq!(settled.exposed(), 499);
         settled.snapshot_durable(&snapshot);
         assert_eq!(settled.exposed(), 0);

@@ -387,7 +387,10 @@ impl Writer {
         self.in_flight = false;
         let phase = self.phase.clone();
         match (phase, answer) {
-            (_, Answer::Tail(Err(fault)) | Answer::Head(Err(fault)) | Answer::Registered(Outcome::NotDone(fault) | Outcome::Unknown(fault))) => {
+            (
+                _,
+                Answer::Tail(Err(fault)) | Answer::Head(Err(fault)) | Answer::Registered(Outcome::NotDone(fault) | Outcome::Unknown(fault)),
+            ) => {
                 self.failed(now, fault);
                 None
             }

@@ -64,7 +64,8 @@ impl RouteStatus {
     pub fn imbalance(&self) -> i64 {
         let counters = &self.counters;
         let came = counters.received + counters.recovered;
-        let gone = counters.delivered + counters.dead_lettered + counters.expired + counters.dropped + counters.returned + counters.handed_over;
+        let gone =
+            counters.delivered + counters.dead_lettered + counters.expired + counters.dropped + counters.returned + counters.handed_over;
         came.cast_signed() - (gone + self.pending + self.in_outbox + self.in_flight).cast_signed()
     }
 }

@@ -7,8 +7,8 @@ pub mod counters;
 pub mod options;
 
 use crate::dead_letter::DeadLetter;
-use crate::drain::{BatchId, Drain, Item, Pace, ParkId};
 use crate::drain::retry::Jitter;
+use crate::drain::{BatchId, Drain, Item, Pace, ParkId};
 use crate::identity::{ConnectionEpoch, DeliveryId, Epoch, IdSequence, Position, Slot};
 use crate::log::loader::Loader;
 use crate::log::settled::{HeadSnapshot, Settled};
@@ -423,7 +423,11 @@ impl Owner {
 
     fn stored(&mut self, stored: Stored) {
         self.settled.made_durable(stored.drained());
-        self.effects.push(Effect::Observe(Observation::Stored { entries: stored.entries().len(), bytes: stored.bytes(), took: stored.took() }));
+        self.effects.push(Effect::Observe(Observation::Stored {
+            entries: stored.entries().len(),
+            bytes: stored.bytes(),
+            took: stored.took(),
+        }));
         self.acknowledge = stored.delivery().or(self.acknowledge);
         let room = self.has_room();
         let slot = stored.slot();
@@ -480,7 +484,8 @@ impl Owner {
         let items = self.drain.landed(batch);
         let mut outcomes = outcomes.into_iter();
         for item in items {
-            let outcome = outcomes.next().unwrap_or_else(|| Outcome::Unknown(Fault::new(FaultCode::ProtocolError, "no outcome for this entry")));
+            let outcome =
+                outcomes.next().unwrap_or_else(|| Outcome::Unknown(Fault::new(FaultCode::ProtocolError, "no outcome for this entry")));
             match outcome {
                 Outcome::Done(()) => {
                     if let Some(last) = self.last_success.get_mut(item.route) {
@@ -697,7 +702,12 @@ impl Owner {
                 }
             }
             if !launch.entries.is_empty() {
-                self.effects.push(Effect::Send { batch: launch.batch, route: launch.route, entries: launch.entries, delays: launch.delays });
+                self.effects.push(Effect::Send {
+                    batch: launch.batch,
+                    route: launch.route,
+                    entries: launch.entries,
+                    delays: launch.delays,
+                });
             }
         }
     }

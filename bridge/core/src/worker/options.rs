@@ -3,8 +3,8 @@
 use crate::config::model as config;
 use crate::dead_letter::Destination;
 use crate::drain::BatchLimits;
-use crate::identity::Epoch;
 use crate::drain::retry::Backoff;
+use crate::identity::Epoch;
 use crate::log::writer::SegmentOptions;
 use crate::message::Entry;
 use core::fmt;
@@ -101,7 +101,11 @@ pub struct RouteOptions {
 
 impl fmt::Debug for RouteOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RouteOptions").field("id", &self.id).field("receiver", &self.receiver).field("policy", &self.policy).finish_non_exhaustive()
+        f.debug_struct("RouteOptions")
+            .field("id", &self.id)
+            .field("receiver", &self.receiver)
+            .field("policy", &self.policy)
+            .finish_non_exhaustive()
     }
 }
 

@@ -87,7 +87,9 @@ impl Bridge {
         let longest = self.shutdown_timeout.get() / 6 * 5;
         match self.drain_timeout {
             Some(fixed) => DrainCeiling { per_record: None, longest: fixed.get() },
-            None => DrainCeiling { per_record: Some(self.per_record_drain_timeout.get()), longest: self.max_drain_timeout.get().min(longest) },
+            None => {
+                DrainCeiling { per_record: Some(self.per_record_drain_timeout.get()), longest: self.max_drain_timeout.get().min(longest) }
+            }
         }
     }
 }
