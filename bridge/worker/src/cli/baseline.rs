@@ -31,12 +31,14 @@ pub struct BaselineArgs {
 /// Where the store cannot be written, or the session is unknown.
 pub async fn execute(args: BaselineArgs) -> Result<ExitCode, CliError> {
     let config = load::load(&args.config)?.config;
-    let session = config.session(&args.session).ok_or_else(|| CliError::unusable(format!("the configuration has no session `{}`", args.session)))?;
+    let session =
+        config.session(&args.session).ok_or_else(|| CliError::unusable(format!("the configuration has no session `{}`", args.session)))?;
     let identity = wiring::storage_identity(session).ok_or_else(|| CliError::unusable("the session has no broker_url"))?;
     let aws = wiring::aws(&config).await;
     let store = StoreSet::open_subscriptions(&config.stores, aws.as_ref(), Purpose::Run)?
         .ok_or_else(|| CliError::unusable("stores.managed_subscriptions is not configured"))?;
-    let filters: BTreeSet<String> = args.filters.into_iter().map(|filter| filter.trim().to_owned()).filter(|filter| !filter.is_empty()).collect();
+    let filters: BTreeSet<String> =
+        args.filters.into_iter().map(|filter| filter.trim().to_owned()).filter(|filter| !filter.is_empty()).collect();
     if filters.is_empty() && !args.empty {
         return Err(CliError::unusable("no filter is named; where the client_id is new, say --empty"));
     }

@@ -64,14 +64,17 @@ pub async fn execute(command: LeaseCommand) -> Result<ExitCode, CliError> {
         LeaseCommand::Show { config, session, json } => {
             let (config, leases) = open(&config).await?;
             let key = key_of(&config, &session)?;
-            let raw = leases.read(&key).await.map_err(told)?.ok_or_else(|| CliError::fault(format!("nobody ever owned session {session}")))?;
+            let raw =
+                leases.read(&key).await.map_err(told)?.ok_or_else(|| CliError::fault(format!("nobody ever owned session {session}")))?;
             show(&key, raw, json)
         }
         LeaseCommand::Repair { config, session, all_workers_are_stopped } => {
             let (config, leases) = open(&config).await?;
             let key = key_of(&config, &session)?;
             if !all_workers_are_stopped {
-                return Err(CliError::unusable("a repair while a worker runs can make two owners: stop every worker, then say --all-workers-are-stopped"));
+                return Err(CliError::unusable(
+                    "a repair while a worker runs can make two owners: stop every worker, then say --all-workers-are-stopped",
+                ));
             }
             repair(&*leases, &key).await
         }
@@ -126,7 +129,8 @@ fn show(key: &str, raw: RawLease, json: bool) -> Result<ExitCode, CliError> {
         return output::json(&value);
     }
     let fields = value.as_object().into_iter().flatten();
-    let lines: Vec<String> = fields.map(|(name, value)| format!("{name:<22} {}", value.as_str().map_or_else(|| value.to_string(), str::to_owned))).collect();
+    let lines: Vec<String> =
+        fields.map(|(name, value)| format!("{name:<22} {}", value.as_str().map_or_else(|| value.to_string(), str::to_owned))).collect();
     output::line(&lines.join("\n"))
 }
 
@@ -163,7 +167,8 @@ async fn repair(leases: &dyn Leases, key: &str) -> Result<ExitCode, CliError> {
     }
     let owner = raw.owner.unwrap_or_default();
     let version = raw.version.and_then(|version| u64::try_from(version).ok()).filter(|version| *version > 0);
-    let version = version.ok_or_else(|| CliError::fault("the row has no usable version: restore it by hand with a version above every epoch of its log"))?;
+    let version = version
+        .ok_or_else(|| CliError::fault("the row has no usable version: restore it by hand with a version above every epoch of its log"))?;
     let tuple = Tuple { owner: String::new(), version, renewed_at: SystemClock.wall().max(UnixMillis(1)), expires_at: UnixMillis(0) };
     let row = LeaseRow { acquired_at: tuple.renewed_at, tuple, evidence: None, facts: OwnerFacts::default() };
     let write = LeaseWrite { condition: Condition::Held { owner, version }, row };

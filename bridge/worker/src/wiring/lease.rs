@@ -30,7 +30,8 @@ pub(super) fn lease_parts(
     if session.session_mode != SessionMode::Exclusive {
         return Ok(None);
     }
-    let leases = stores.leases.clone().ok_or_else(|| WiringError::new("stores.lease", "E_MISSING", "an exclusive session needs a lease store"))?;
+    let leases =
+        stores.leases.clone().ok_or_else(|| WiringError::new("stores.lease", "E_MISSING", "an exclusive session needs a lease store"))?;
     let timing = config.session_timing(session).map_err(|error| WiringError::new(part, "E_CADENCE", error.to_string()))?;
     let cadence = timing.cadence;
     let (ttl, poll, call) = (span(cadence.lease_ttl), span(cadence.acquire_poll_interval), span(cadence.renew_call_timeout));

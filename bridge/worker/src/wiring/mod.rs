@@ -3,8 +3,8 @@
 mod capped;
 mod lease;
 mod source;
-mod subscriptions;
 mod stores;
+mod subscriptions;
 
 pub use source::source_options;
 pub use stores::{Purpose, StoreSet};
