@@ -1,5 +1,6 @@
 //! `demo`: telemetry through real processes, a worker killed in the middle, and the ledger.
 
+use crate::cluster::Cluster;
 use crate::ledger::consumer::Consumer;
 use crate::ledger::payload::Plan;
 use crate::ledger::publisher::{Progress, Published, Publisher};
@@ -11,7 +12,7 @@ use crate::rig::{Rig, drain};
 use crate::stack::process::Lifetime;
 use crate::stack::{StackOptions, Store};
 use crate::terminal::{note, result, stop_requested};
-use crate::worker::{Worker, exposure_terms};
+use crate::worker::{Role, exposure_terms};
 use anyhow::{Context as _, Result, bail};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use std::path::Path;
@@ -28,8 +29,9 @@ pub struct Options {
     /// Messages a second; 0 is as fast as possible.
     #[arg(long, default_value_t = 1000)]
     pub rate: u64,
-    /// Where the worker keeps its outbox.
-    #[arg(long, value_enum, default_value = "sqlite")]
+    /// Where the outbox is kept. With `dynamodb` two workers and a control process share the session, and when the active one is killed another
+    /// takes over; with `sqlite` there is one worker, which is killed and started again.
+    #[arg(long, value_enum, default_value = "dynamodb")]
     pub store: Store,
     /// Bytes of a payload.
     #[arg(long, default_value_t = 250)]
@@ -52,6 +54,9 @@ pub struct Options {
 const CONSUMERS: usize = 4;
 /// How long the queue may stay silent while messages are still missing: longer than any back-off of the worker.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Who shares the session. With a control process, the loss of any one leaves a standby.
+const MEMBERS: [(&str, Role); 3] = [("worker-1", Role::Worker), ("worker-2", Role::Worker), ("control", Role::Control)];
 
 /// Runs the demo. `true`: nothing was lost, changed, or repeated beyond the bound.
 ///
@@ -91,29 +96,48 @@ async fn play(options: &Options, dir: &Path) -> Result<Report> {
         ..StackOptions::bound(dir, options.store)
     };
     note("starting broker, queue and store");
-    let mut rig = Rig::start_with(&stack, false, binary, |_| {}).await?;
-    let worker = rig.worker().await?;
+    let shared = options.store == Store::Dynamodb;
+    let mut rig = Rig::start_with(&stack, false, binary, |settings| settings.exclusive = shared).await?;
+    let (mut cluster, active) = start(&rig).await?;
     note(&format!("publishing {} messages of {} bytes", options.messages, options.size));
     let show = Show::start(&rig, options);
-    let (mut report, mut worker) = show.play(worker, options, &rig).await?;
+    let (mut report, active) = show.play(&mut cluster, active, options, &rig).await?;
     if options.keep {
-        keep(&mut rig, &mut worker, dir)?;
+        keep(&mut rig, &mut cluster, dir)?;
         return Ok(report);
     }
-    let status = worker.stop().await?;
-    if !status.success() {
-        report.notes.push(format!("the worker did not stop cleanly: {status}"));
+    for (name, status) in cluster.stop(active).await? {
+        if !status.success() {
+            report.notes.push(format!("{name} did not stop cleanly: {status}"));
+        }
     }
     Ok(report)
 }
 
-fn keep(rig: &mut Rig, worker: &mut Worker, dir: &Path) -> Result<()> {
-    let processes = rig.stack.processes().chain(std::iter::once(&worker.process));
+/// Starts the processes; the second of the answer is the active one.
+async fn start(rig: &Rig) -> Result<(Cluster, usize)> {
+    if rig.settings.exclusive {
+        note("starting two workers and a control process");
+        let mut cluster = rig.cluster(&MEMBERS)?;
+        let active = cluster.holder().await?.member;
+        note(&format!("{} is active", cluster.members[active].name()));
+        return Ok((cluster, active));
+    }
+    note("starting the worker");
+    let mut cluster = Cluster::alone(&rig.launch, &rig.stack.aws.dynamodb)?;
+    cluster.members[0].worker.ready("subscribed").await?;
+    Ok((cluster, 0))
+}
+
+fn keep(rig: &mut Rig, cluster: &mut Cluster, dir: &Path) -> Result<()> {
+    let processes = rig.stack.processes().chain(cluster.members.iter().map(|member| &member.worker.process));
     local::State::of(processes, rig.launch.environment.clone()).save(dir)?;
     rig.stack.release();
-    worker.process.release();
     note("still running (scripts/local down ends it):");
-    note(&format!("  worker   http://127.0.0.1:{}", rig.launch.monitor_port));
+    for member in &mut cluster.members {
+        member.worker.process.release();
+        note(&format!("  {:<8} {}", member.launch.name, member.worker.monitor()));
+    }
     note(&format!("  broker   {}", rig.stack.broker.url()));
     note(&format!("  queue    {}", rig.stack.queue_url));
     note(&format!("  store    {} ({})", rig.stack.aws.dynamodb_endpoint, rig.stack.store_name));
@@ -133,6 +157,7 @@ struct Show {
     exposures: Vec<Exposure>,
     steady_reads: Option<u64>,
     restart: Option<Duration>,
+    failover: Option<Duration>,
 }
 
 impl Show {
@@ -154,39 +179,41 @@ impl Show {
             exposures: Vec::new(),
             steady_reads: None,
             restart: None,
+            failover: None,
         }
     }
 
-    async fn play(mut self, mut worker: Worker, options: &Options, rig: &Rig) -> Result<(Report, Worker)> {
-        self.watch_until(&mut worker, options.messages / 5).await?;
-        let steady_from = worker.metrics().await?;
+    async fn play(mut self, cluster: &mut Cluster, mut active: usize, options: &Options, rig: &Rig) -> Result<(Report, usize)> {
+        self.watch_until(cluster, options.messages / 5).await?;
+        let steady_from = cluster.members[active].worker.metrics().await?;
         let steady_to = if options.no_kill { options.messages } else { options.messages / 2 };
-        self.watch_until(&mut worker, steady_to).await?;
-        let steady_end = worker.metrics().await?;
+        self.watch_until(cluster, steady_to).await?;
+        let steady_end = cluster.members[active].worker.metrics().await?;
         self.steady_reads = difference(&steady_from, &steady_end, metrics::STORE_READ_CALLS);
         if !options.no_kill {
-            worker = self.kill_and_restart(worker, rig, steady_end).await?;
+            active = self.kill(cluster, active, rig, steady_end).await?;
         }
-        self.watch_until(&mut worker, options.messages).await?;
+        self.watch_until(cluster, options.messages).await?;
         let publishing = std::mem::replace(&mut self.publishing, tokio::spawn(async { bail!("taken") }));
         let published = publishing.await.context("the publisher failed")??;
         let (consumer, bars) = (&self.consumer, &self.bars);
         let progress = &self.progress;
         tokio::select! {
-            drained = drain(consumer, &published, &mut worker, PATIENCE) => drained?,
+            drained = drain(consumer, &published, PATIENCE, || cluster.expect_running()) => drained?,
             () = bars.follow(progress, consumer) => {}
         }
         self.bars.finish();
         let seconds = self.started.elapsed().as_secs_f64();
-        let last = worker.metrics().await?;
-        self.gone.add(&last);
+        for member in &cluster.members {
+            self.gone.add(&member.worker.metrics().await?);
+        }
         let ledger = self.consumer.finish().await?;
         let account = ledger.settle(&published, &self.exposures);
         #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
         let per_message = |value: Option<f64>| value.map(|value| round(value / (account.published.max(1) as f64)));
         let units = self.gone.get(metrics::STORE_WRITE_UNITS).filter(|_| rig.store() == Store::Dynamodb);
         let report = Report {
-            failover_seconds: None,
+            failover_seconds: self.failover.map(|took| round(took.as_secs_f64())),
             restart_seconds: self.restart.map(|took| round(took.as_secs_f64())),
             write_units_per_message: per_message(units),
             sqs_requests_per_message: per_message(self.gone.get(metrics::SQS_REQUESTS)),
@@ -198,13 +225,13 @@ impl Show {
             notes: Vec::new(),
             account,
         };
-        Ok((report, worker))
+        Ok((report, active))
     }
 
-    /// Returns when so many messages are published. Fails where the worker or the publisher does before.
-    async fn watch_until(&mut self, worker: &mut Worker, count: u64) -> Result<()> {
+    /// Returns when so many messages are published. Fails where a worker or the publisher does before.
+    async fn watch_until(&mut self, cluster: &mut Cluster, count: u64) -> Result<()> {
         while self.progress.acknowledged() < count {
-            worker.process.expect_running()?;
+            cluster.expect_running()?;
             if self.publishing.is_finished() {
                 return Ok(());
             }
@@ -214,20 +241,42 @@ impl Show {
         Ok(())
     }
 
-    async fn kill_and_restart(&mut self, mut worker: Worker, rig: &Rig, before: Snapshot) -> Result<Worker> {
-        self.bars.say(&format!("killing the worker after {} messages", self.progress.acknowledged()));
-        worker.process.kill().await?;
+    /// Kills the active worker and waits until its successor is at full service, or, where there is none, until it is back itself. Gives who is
+    /// active then.
+    async fn kill(&mut self, cluster: &mut Cluster, active: usize, rig: &Rig, mut before: Snapshot) -> Result<usize> {
+        let former = if rig.settings.exclusive { Some(cluster.holder().await?) } else { None };
+        let active = former.as_ref().map_or(active, |former| former.member);
+        let member = &mut cluster.members[active];
+        if let Ok(latest) = member.worker.metrics().await {
+            before = latest;
+        }
+        self.bars.say(&format!("killing {} after {} messages", member.name(), self.progress.acknowledged()));
         let killed = Instant::now();
+        member.worker.process.kill().await?;
         self.exposures.push(Exposure { cause: "a worker was killed".to_owned(), terms: exposure_terms(&rig.settings, Some(&before)) });
         self.gone.add(&before);
-        let mut successor = rig.launch.start()?;
         let (progress, consumer, bars) = (&self.progress, &self.consumer, &self.bars);
-        tokio::select! {
-            ready = successor.ready("subscribed") => ready?,
-            () = bars.follow(progress, consumer) => {}
-        }
+        let Some(former) = former else {
+            tokio::select! {
+                ready = async {
+                    member.worker = member.launch.start()?;
+                    member.worker.ready("subscribed").await
+                } => ready?,
+                () = bars.follow(progress, consumer) => {}
+            }
+            self.restart = Some(killed.elapsed());
+            return Ok(active);
+        };
+        let successor = tokio::select! {
+            successor = cluster.successor(&former.lease) => successor?,
+            () = bars.follow(progress, consumer) => bail!("nobody took over"),
+        };
+        self.failover = Some(successor.at.duration_since(killed));
+        self.bars.say(&format!("{} took over", cluster.members[successor.member].name()));
+        // Back as a standby.
+        cluster.start_again(active).await?;
         self.restart = Some(killed.elapsed());
-        Ok(successor)
+        Ok(successor.member)
     }
 }
 

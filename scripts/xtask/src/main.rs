@@ -7,8 +7,11 @@ use std::process::ExitCode;
 #[derive(Debug, Parser)]
 #[command(name = "xtask")]
 enum Command {
-    /// Publish telemetry through real processes, kill the worker in the middle, print what became of every message.
+    /// Publish telemetry through real processes, kill the active worker in the middle, print what became of every message.
     Demo(xtask::demo::Options),
+    /// Stop the owner of a session again and again, and tell how long its successor needs to reach full service.
+    #[command(after_help = xtask::failover::NOT_YET)]
+    Failover(xtask::failover::Options),
     /// The local stack: broker, DynamoDB, SQS.
     #[command(subcommand)]
     Local(xtask::local::Action),
@@ -18,6 +21,7 @@ enum Command {
 async fn main() -> ExitCode {
     let outcome = match Command::parse() {
         Command::Demo(options) => xtask::demo::run(&options).await,
+        Command::Failover(options) => xtask::failover::run(&options).await,
         Command::Local(action) => xtask::local::run(&action).await,
     };
     match outcome {

@@ -76,6 +76,7 @@ struct Shared {
     rules: Mutex<Vec<Rule>>,
     calls: Mutex<BTreeMap<String, u64>>,
     injected: Mutex<u64>,
+    refused: Mutex<BTreeMap<String, u64>>,
     healed: watch::Sender<u64>,
 }
 
@@ -112,6 +113,7 @@ impl Proxy {
             rules: Mutex::default(),
             calls: Mutex::default(),
             injected: Mutex::default(),
+            refused: Mutex::default(),
             healed: watch::Sender::new(0),
         });
         let accept = tokio::spawn(accept(listener, Arc::clone(&shared)));
@@ -139,6 +141,12 @@ impl Proxy {
     #[must_use]
     pub fn calls(&self, operation: &str) -> u64 {
         lock(&self.shared.calls).get(operation).copied().unwrap_or_default()
+    }
+
+    /// How many calls the service itself refused with this error, for example `ConditionalCheckFailedException`.
+    #[must_use]
+    pub fn refused(&self, code: &str) -> u64 {
+        lock(&self.shared.refused).get(code).copied().unwrap_or_default()
     }
 
     /// How many calls a fault hit.
@@ -208,6 +216,13 @@ fn operation(request: &Request<Incoming>) -> String {
     target.map_or_else(|| request.uri().path().to_owned(), |target| target.rsplit('.').next().unwrap_or(target).to_owned())
 }
 
+/// The error that an answer names, without its namespace; empty where it names none.
+fn error_code(body: &[u8]) -> String {
+    let body: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
+    let name = body["__type"].as_str().unwrap_or_default();
+    name.rsplit('#').next().unwrap_or(name).to_owned()
+}
+
 fn refusal(status: u16, code: &str) -> Response<Full<Bytes>> {
     let body = if code.is_empty() {
         Bytes::from_static(b"<html><body>Service Unavailable</body></html>")
@@ -250,6 +265,9 @@ impl Shared {
         let Ok(body) = answer.bytes().await else {
             return hang_up();
         };
+        if status.is_client_error() {
+            *lock(&self.refused).entry(error_code(&body)).or_default() += 1;
+        }
         let mut response = Response::new(Full::new(body));
         *response.status_mut() = status;
         for (name, value) in headers.iter().filter(|(name, _)| !is_hop(name)) {

@@ -1,10 +1,11 @@
 //! A stack with a configured worker, ready to be started and hurt: what the demo and the end-to-end tests have in common.
 
+use crate::cluster::Cluster;
 use crate::ledger::consumer::Consumer;
 use crate::ledger::publisher::Published;
 use crate::proxy::Proxy;
 use crate::stack::{Stack, StackOptions, Store, ports};
-use crate::worker::{self, Launch, Settings, Worker};
+use crate::worker::{self, Launch, Role, Settings, Worker};
 use anyhow::{Context as _, Result, bail};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -71,7 +72,16 @@ impl Rig {
         adjust(&mut settings);
         let config = options.dir.join("causeway.yaml");
         std::fs::write(&config, settings.render()).context("cannot write the worker's configuration")?;
-        let launch = Launch { binary, config, environment, monitor_port, dir: options.dir.clone(), lifetime: options.lifetime };
+        let launch = Launch {
+            binary,
+            config,
+            environment,
+            monitor_port,
+            dir: options.dir.clone(),
+            lifetime: options.lifetime,
+            name: "worker".to_owned(),
+            role: Role::Worker,
+        };
         launch.create_stores().await?;
         Ok(Self { stack, settings, launch, proxies })
     }
@@ -86,6 +96,14 @@ impl Rig {
         Ok(worker)
     }
 
+    /// Starts processes with these names and roles at once, on one exclusive session.
+    ///
+    /// # Errors
+    /// One cannot be started.
+    pub fn cluster(&self, members: &[(&str, Role)]) -> Result<Cluster> {
+        Cluster::start(&self.launch, &self.stack.aws.dynamodb, members)
+    }
+
     /// Which store the outbox is in.
     #[must_use]
     pub fn store(&self) -> Store {
@@ -96,11 +114,11 @@ impl Rig {
 /// Waits until everything that was published has arrived and the queue has fallen silent, or until nothing arrives for `patience`.
 ///
 /// # Errors
-/// The worker ended.
-pub async fn drain(consumer: &Consumer, published: &Published, worker: &mut Worker, patience: Duration) -> Result<()> {
+/// Those of `alive`, which tells whether a worker ended.
+pub async fn drain(consumer: &Consumer, published: &Published, patience: Duration, mut alive: impl FnMut() -> Result<()>) -> Result<()> {
     let started = Instant::now();
     loop {
-        worker.process.expect_running()?;
+        alive()?;
         let quiet = consumer.idle().min(started.elapsed());
         if quiet >= SILENCE && consumer.has_all(published.acknowledged.iter().copied()).await {
             return Ok(());

@@ -1,8 +1,8 @@
 //! The program under test: found or built, configured, started, watched, killed.
 
 use crate::metrics::{self, Snapshot};
-use crate::stack::Store;
 use crate::stack::process::{Lifetime, Spawned};
+use crate::stack::{Store, ports};
 use anyhow::{Context as _, Result, bail};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -52,6 +52,35 @@ pub async fn binary() -> Result<PathBuf> {
         .context("cargo built the worker and does not say where")
 }
 
+/// What a process does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Role {
+    /// It moves messages.
+    #[default]
+    Worker,
+    /// It stands by, and looks one poll later than workers do.
+    Control,
+}
+
+impl Role {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Worker => "worker",
+            Self::Control => "control",
+        }
+    }
+}
+
+/// The session of the configuration.
+pub const SESSION: &str = "mqtt-conn";
+/// The client id that every worker connects with.
+pub const CLIENT_ID: &str = "telemetry-bridge";
+/// How long an unrenewed lease lasts, in seconds, where several workers share one session.
+pub const LEASE_TTL: u64 = 5;
+/// The environment variables that tell the workers of one configuration apart.
+const INSTANCE: &str = "CAUSEWAY_INSTANCE";
+const MONITOR_PORT: &str = "CAUSEWAY_MONITOR_PORT";
+
 /// What a worker's configuration depends on.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -71,6 +100,8 @@ pub struct Settings {
     pub receive_maximum: u16,
     /// `stores.outbox.options.segment_max_messages`.
     pub segment_max_messages: u32,
+    /// Whether several workers share the session, of which one owns it at a time. Needs DynamoDB.
+    pub exclusive: bool,
 }
 
 impl Settings {
@@ -86,6 +117,7 @@ impl Settings {
             max_in_flight: 100,
             receive_maximum: 192,
             segment_max_messages: 200,
+            exclusive: false,
         }
     }
 
@@ -98,13 +130,29 @@ impl Settings {
                 format!("type: dynamodb\n    options:\n      table_name: causeway-{role}")
             }
         };
+        let when_exclusive = |text: &str| if self.exclusive { text.to_owned() } else { String::new() };
+        let (deployment, session_mode) = if self.exclusive {
+            (format!("deployment_mode: clustered\n  instance_id: ${{{INSTANCE}}}"), "session_mode: exclusive\n    baseline: auto")
+        } else {
+            ("deployment_mode: standalone".to_owned(), "session_mode: persistent")
+        };
+        let shared_stores = when_exclusive("  lease:\n    type: dynamodb\n  managed_subscriptions:\n    type: dynamodb\n");
+        let route_session = when_exclusive(&format!(
+            "    session:\n      session_id: {SESSION}\n      sender_id: sqs-out\n      lease_ttl: {LEASE_TTL}s\n      broker_health_step_down: off\n"
+        ));
+        // Several processes read the same file: the environment tells them apart.
+        let monitor_port = if self.exclusive { format!("${{{MONITOR_PORT}}}") } else { self.monitor_port.to_string() };
         include_str!("worker.yaml")
+            .replace("{{deployment}}", &deployment)
+            .replace("{{session_mode}}", session_mode)
+            .replace("{{shared_stores}}", &shared_stores)
+            .replace("{{route_session}}", &route_session)
             .replace("{{outbox}}", &store("outbox"))
             .replace("{{dlq}}", &store("dlq"))
             .replace("{{broker_url}}", &self.broker_url)
             .replace("{{queue_url}}", &self.queue_url)
             .replace("{{region}}", crate::stack::emulators::REGION)
-            .replace("{{monitor_port}}", &self.monitor_port.to_string())
+            .replace("{{monitor_port}}", &monitor_port)
             .replace("{{max_in_flight}}", &self.max_in_flight.to_string())
             .replace("{{receive_maximum}}", &self.receive_maximum.to_string())
             .replace("{{segment_max_messages}}", &self.segment_max_messages.to_string())
@@ -136,14 +184,27 @@ pub struct Launch {
     pub dir: PathBuf,
     /// How long it lives.
     pub lifetime: Lifetime,
+    /// What it is called, where several run; also names its log.
+    pub name: String,
+    /// What it does.
+    pub role: Role,
 }
 
 impl Launch {
+    /// The launch of another worker with the same configuration: a name, a port and a log of its own.
+    ///
+    /// # Errors
+    /// No port is free.
+    pub fn another(&self, name: &str, role: Role) -> Result<Self> {
+        Ok(Self { name: name.to_owned(), role, monitor_port: ports::free_port()?, ..self.clone() })
+    }
+
     /// `causeway ARGS` with the worker's environment, which holds nothing of ours but the path.
     #[must_use]
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.binary);
         command.args(arguments).env_clear().envs(&self.environment).current_dir(&self.dir);
+        command.env(INSTANCE, &self.name).env(MONITOR_PORT, self.monitor_port.to_string());
         for name in ["PATH", "HOME", "RUST_BACKTRACE"] {
             if let Some(value) = std::env::var_os(name) {
                 command.env(name, value);
@@ -178,8 +239,8 @@ impl Launch {
     /// # Errors
     /// It cannot be started.
     pub fn start(&self) -> Result<Worker> {
-        let command = self.command(&["run", "-c", &self.config.to_string_lossy()]);
-        let process = Spawned::start("the worker", command, &self.dir.join("worker.log"), self.lifetime)?;
+        let command = self.command(&["run", "-c", &self.config.to_string_lossy(), "--role", self.role.name()]);
+        let process = Spawned::start(&self.name, command, &self.dir.join(format!("{}.log", self.name)), self.lifetime)?;
         let client = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(5)).build()?;
         Ok(Worker { process, client, monitor: format!("http://127.0.0.1:{}", self.monitor_port) })
     }
@@ -201,10 +262,9 @@ impl Worker {
     /// It ends, or is not ready in time.
     pub async fn ready(&mut self, level: &str) -> Result<()> {
         let deadline = tokio::time::Instant::now() + READY_WITHIN;
-        let url = format!("{}/api/v1/monitor/ready?level={level}", self.monitor);
         loop {
             self.process.expect_running()?;
-            if self.client.get(&url).send().await.is_ok_and(|answer| answer.status().is_success()) {
+            if self.is_ready(level).await {
                 return Ok(());
             }
             if tokio::time::Instant::now() > deadline {
@@ -212,6 +272,19 @@ impl Worker {
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
+    }
+
+    /// Whether it answers ready at `level` now.
+    pub async fn is_ready(&self, level: &str) -> bool {
+        let url = format!("{}/api/v1/monitor/ready?level={level}", self.monitor);
+        self.client.get(&url).send().await.is_ok_and(|answer| answer.status().is_success())
+    }
+
+    /// Whether it says of itself that it owns the session. `None`: it does not answer.
+    pub async fn is_owner(&self) -> Option<bool> {
+        let answer = self.client.get(format!("{}/api/v1/monitor/deephealth", self.monitor)).send().await.ok()?;
+        let health: serde_json::Value = answer.json().await.ok()?;
+        Some(health["sessions"].as_array()?.iter().any(|session| session["has_lease"] == true))
     }
 
     /// Reads its metrics.
@@ -271,6 +344,14 @@ mod tests {
             assert!(!text.contains("{{"), "{text}");
             assert!(text.contains("monitor_addr: 127.0.0.1:3"), "{text}");
         }
+        let shared = Settings {
+            exclusive: true,
+            ..Settings::new(Store::Dynamodb, Path::new("/tmp/x"), "mqtt://127.0.0.1:1", "http://127.0.0.1:2/0/q", 3)
+        };
+        let text = shared.render();
+        assert!(!text.contains("{{"), "{text}");
+        assert!(text.contains("monitor_addr: 127.0.0.1:${CAUSEWAY_MONITOR_PORT}"), "{text}");
+        assert!(text.contains("session_mode: exclusive"), "{text}");
     }
 
     #[test]

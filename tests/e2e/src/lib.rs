@@ -5,6 +5,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
+use xtask::cluster::Cluster;
 use xtask::ledger::consumer::Consumer;
 use xtask::ledger::payload::Plan;
 use xtask::ledger::publisher::{Progress, Published, Publisher};
@@ -13,7 +14,7 @@ use xtask::metrics::Snapshot;
 use xtask::proxy::Proxy;
 use xtask::rig::{Rig, drain};
 use xtask::stack::{StackOptions, Store};
-use xtask::worker::{Settings, Worker, exposure_terms};
+use xtask::worker::{Role, Settings, Worker, exposure_terms};
 
 /// How long the queue may stay silent while messages are missing, before the test gives up and the ledger says what is lost.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -31,13 +32,15 @@ pub struct Setup {
     pub broker_persistence: bool,
     /// Whether proxies stand between the worker and its services.
     pub proxies: bool,
+    /// Processes that share the session. Empty: one worker has it to itself.
+    pub members: &'static [(&'static str, Role)],
 }
 
 impl Setup {
     /// A run without proxies over a broker that keeps its state.
     #[must_use]
     pub fn new(store: Store, messages: u64) -> Self {
-        Self { store, messages, size: 250, broker_persistence: true, proxies: false }
+        Self { store, messages, size: 250, broker_persistence: true, proxies: false, members: &[] }
     }
 }
 
@@ -54,6 +57,7 @@ pub struct Run {
     pub exposures: Vec<Exposure>,
     plan: Plan,
     worker: Option<Worker>,
+    cluster: Option<Cluster>,
     publishing: Option<JoinHandle<Result<Published>>>,
     published: Published,
     // Dropped last: the processes write into it.
@@ -68,7 +72,9 @@ impl Run {
     pub async fn start(setup: &Setup) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("causeway-e2e-").tempdir()?;
         let options = StackOptions { broker_persistence: setup.broker_persistence, ..StackOptions::bound(dir.path(), setup.store) };
-        let rig = Rig::start(&options, setup.proxies).await?;
+        let binary = xtask::worker::binary().await?;
+        let shared = !setup.members.is_empty();
+        let rig = Rig::start_with(&options, setup.proxies, binary, |settings| settings.exclusive = shared).await?;
         let plan = Plan::new(setup.messages, setup.size);
         let consumer = Consumer::start(&rig.stack.aws.sqs, &rig.stack.queue_url, 4, Ledger::new(plan.clone()));
         let mut run = Self {
@@ -78,12 +84,30 @@ impl Run {
             exposures: Vec::new(),
             plan,
             worker: None,
+            cluster: None,
             publishing: None,
             published: Published::default(),
             _dir: dir,
         };
-        run.start_worker().await?;
+        if shared {
+            run.cluster = Some(run.rig.cluster(setup.members)?);
+        } else {
+            run.start_worker().await?;
+        }
         Ok(run)
+    }
+
+    /// The processes that share the session.
+    ///
+    /// # Errors
+    /// The run was set up with one worker.
+    pub fn cluster(&mut self) -> Result<&mut Cluster> {
+        self.cluster.as_mut().context("one worker has the session to itself")
+    }
+
+    /// Notes what the end or the pause of a member may repeat, after the metrics that it reported last.
+    pub fn expose_member(&mut self, cause: &str, reported: &Snapshot) {
+        self.expose(cause, exposure_terms(&self.rig.settings, Some(reported)));
     }
 
     /// The worker that runs.
@@ -228,10 +252,18 @@ impl Run {
     /// A process failed.
     pub async fn finish(mut self) -> Result<Account> {
         self.publishing_done().await?;
-        let mut worker = self.worker.take().context("no worker runs")?;
-        drain(&self.consumer, &self.published, &mut worker, PATIENCE).await?;
-        self.worker = Some(worker);
-        self.stop().await?;
+        if let Some(mut cluster) = self.cluster.take() {
+            drain(&self.consumer, &self.published, PATIENCE, || cluster.expect_running()).await?;
+            let active = cluster.holder().await?.member;
+            for (name, status) in cluster.stop(active).await? {
+                ensure!(status.success(), "a clean stop of {name} ended with {status}\n{}", cluster.log_tails());
+            }
+        } else {
+            let mut worker = self.worker.take().context("no worker runs")?;
+            drain(&self.consumer, &self.published, PATIENCE, || worker.process.expect_running()).await?;
+            self.worker = Some(worker);
+            self.stop().await?;
+        }
         // What a clean stop were to repeat would arrive now.
         tokio::time::sleep(Duration::from_secs(2)).await;
         let log = self.log_tail();
@@ -248,9 +280,16 @@ impl Run {
     }
 
     fn log_tail(&self) -> String {
-        let text = std::fs::read(self.rig.launch.dir.join("worker.log")).unwrap_or_default();
-        let text = String::from_utf8_lossy(&text);
-        let lines: Vec<&str> = text.lines().collect();
-        lines[lines.len().saturating_sub(40)..].join("\n")
+        let dir = &self.rig.launch.dir;
+        let names = std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+        let mut names: Vec<String> = names.filter(|name| name.starts_with("worker") && name.ends_with(".log")).collect();
+        names.sort_unstable();
+        let tail = |name: &String| {
+            let text = std::fs::read(dir.join(name)).unwrap_or_default();
+            let text = String::from_utf8_lossy(&text);
+            let lines: Vec<&str> = text.lines().collect();
+            format!("{name}:\n{}\n", lines[lines.len().saturating_sub(40)..].join("\n"))
+        };
+        names.iter().map(tail).collect()
     }
 }

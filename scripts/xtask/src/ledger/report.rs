@@ -10,9 +10,10 @@ pub struct Report {
     /// What became of the messages.
     #[serde(flatten)]
     pub account: Account,
-    /// From the death of the active worker to the first delivery by its successor, in seconds. `None`: there is no second worker.
+    /// From the kill of the active worker until its successor was at full service, in seconds. `None`: there is no second worker, or nobody was
+    /// killed.
     pub failover_seconds: Option<f64>,
-    /// From the kill until the restarted worker was ready, in seconds. `None`: nobody was killed.
+    /// From the kill until the killed worker was back, in seconds: as the active one where it is alone, else as a standby after the failover. `None`: nobody was killed.
     pub restart_seconds: Option<f64>,
     /// Write units that the store charged, by message. `None`: the store charges none.
     pub write_units_per_message: Option<f64>,
@@ -64,8 +65,8 @@ impl Report {
         row("corrupted", account.corrupted.to_string(), "must be 0");
         row("out of order", account.order_violations.to_string(), "first sends, per device; a standard queue promises none");
         row("workers killed", self.kills.to_string(), "with SIGKILL");
-        row("restart seconds", number(self.restart_seconds), "from the kill until ready");
-        row("failover seconds", number(self.failover_seconds), "needs a second worker");
+        row("restart seconds", number(self.restart_seconds), "from the kill until it was back");
+        row("failover seconds", number(self.failover_seconds), "from the kill until the successor was at full service");
         row("write units / message", number(self.write_units_per_message), &self.store);
         row("SQS requests / message", number(self.sqs_requests_per_message), "");
         row("log reads, steady state", self.log_reads_in_steady_state.map_or_else(|| "-".to_owned(), |reads| reads.to_string()), "");

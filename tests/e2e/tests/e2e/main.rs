@@ -5,6 +5,7 @@
 mod broker;
 mod copies;
 mod crash;
+mod exclusive;
 mod memory;
 mod sqs;
 mod store;
