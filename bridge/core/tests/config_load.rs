@@ -198,12 +198,14 @@ fn what_this_release_does_runs_and_what_it_does_not_is_named() {
         ("sqlite", STANDALONE),
         ("memory", include_str!("../../../tests/fixtures/valid/standalone_memory.yaml")),
         ("dynamodb", include_str!("../../../tests/fixtures/valid/standalone_dynamodb.yaml")),
+        ("exclusive", include_str!("../../../tests/fixtures/valid/clustered_ha.yaml")),
         ("ephemeral", include_str!("../../../tests/fixtures/valid/ephemeral_shared.yaml")),
     ] {
         assert_eq!(not_built(&loaded(&[text], &[])), [], "{name}");
     }
     for (name, text, path) in [
-        ("ha", SCENARIO, "sessions[0].session_mode"),
+        ("pacing", SCENARIO, "routes[0].session.drain_strategy"),
+        ("share", include_str!("../../../tests/fixtures/valid/clustered_share.yaml"), "sessions[0].session_mode"),
         ("sqs", include_str!("../../../tests/fixtures/valid/sqs_to_sqs.yaml"), "receivers[0].transport"),
         ("hold", include_str!("../../../tests/fixtures/valid/direct_hold.yaml"), "routes[0].delivery_mode"),
         ("spill", include_str!("../../../tests/fixtures/valid/spill_outbox.yaml"), "routes[0].delivery_mode"),

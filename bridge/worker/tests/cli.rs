@@ -73,7 +73,7 @@ fn what_cannot_be_used_ends_with_2_and_a_line_that_says_what_to_do() {
         (&["run", "-c", &broken], "broken.yaml:1:"),
         (&["run", "-c", &unknown], "error[E_UNKNOWN_KEY]"),
         (&["run", "-c", &in_use], "the port is in use"),
-        (&["run", "-c", &usable, "--role", "control"], "E_NOT_BUILT"),
+        (&["run", "-c", &usable, "--role", "control"], "E_ROLE"),
         (&["dlq", "show", "-c", &usable, "--id", "7"], "32 hexadecimal digits"),
     ];
     for (arguments, expected) in cases {

@@ -55,6 +55,11 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
     let loaded = load::load_built(&args.config)?;
     start_logs(&loaded);
     let config = &loaded.config;
+    if args.role == Role::Control && !config.bridge.is_clustered() {
+        return Err(
+            WiringError::new("--role control", "E_ROLE", "it stands by for other workers: it needs `deployment_mode: clustered`").into()
+        );
+    }
     // Signals are heard from here on: a stop during the start ends it in order too.
     let signals = Signals::new()?;
     let instance_id = instance::instance_id(config.bridge.instance_name()).await;

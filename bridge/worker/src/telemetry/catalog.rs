@@ -190,7 +190,7 @@ macro_rules! catalog {
 
 catalog! {
     MessagesReceived = Counter Count [Route] "messages_received_total" "MessagesReceived"
-        "Messages received from the source. Conservation: received + recovered = delivered + dead-lettered + dropped + expired + returned + in the outbox + in flight.";
+        "Messages received from the source. Conservation: received + recovered = delivered + dead-lettered + dropped + expired + returned + handed over + in the outbox + in flight.";
     MessagesRecovered = Counter Count [Route] "messages_recovered_total" "MessagesRecovered"
         "Entries of former owners that were read back from the log.";
     MessagesDelivered = Counter Count [Route] "messages_delivered_total" "MessagesDelivered"
@@ -203,6 +203,8 @@ catalog! {
         "Messages that expired before they were sent, on routes that drop those.";
     MessagesReturned = Counter Count [Route] "messages_returned_total" "MessagesReturned"
         "Messages whose connection ended before they were persisted: never acknowledged, the broker sends them again.";
+    MessagesHandedOver = Counter Count [Route] "messages_handed_over_total" "MessagesHandedOver"
+        "Messages left in the log, or never acknowledged, when this process's ownership ended: the next owner or the broker brings them again.";
     RouteInOutbox = Gauge Count [Route] "route_in_outbox" "RouteInOutbox"
         "Messages persisted, not settled and not being sent.";
     RouteInFlight = Gauge Count [Route] "route_in_flight" "RouteInFlight"

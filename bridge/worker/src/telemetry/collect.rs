@@ -96,6 +96,7 @@ impl Collector {
         self.set(Metric::MessagesDelivered, &[id], route.delivered);
         self.set(Metric::MessagesExpired, &[id], route.expired);
         self.set(Metric::MessagesReturned, &[id], route.returned);
+        self.set(Metric::MessagesHandedOver, &[id], route.handed_over);
         self.set(Metric::SendRetries, &[id], route.retries);
         self.set(Metric::RouteInOutbox, &[id], route.in_outbox);
         self.set(Metric::RouteInFlight, &[id], route.in_flight);

@@ -114,7 +114,7 @@ function show(answer) {
   rows(at("routes"), accounts.map((r) => [
     cell(r.id), ...["received", "recovered", "delivered"].map((k) => cell(count(r[k]), "n")),
     cell(count(r.dead_lettered_total), r.dead_lettered_total ? "n bad" : "n"), cell(count(r.dropped_total), r.dropped_total ? "n fair" : "n"),
-    ...["expired", "returned", "in_outbox", "in_flight"].map((k) => cell(count(r[k]), "n")),
+    ...["expired", "returned", "handed_over", "in_outbox", "in_flight"].map((k) => cell(count(r[k]), "n")),
     cell(count(r.conservation_imbalance), r.conservation_imbalance ? "n bad" : "n"),
   ]), "no route has started");
   for (const [id, key] of [["dead", "dead_lettered"], ["drops", "dropped"]]) {
