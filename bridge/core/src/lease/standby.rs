@@ -213,6 +213,7 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
     use super::*;
     use crate::outcome::FaultCode;
+    use proptest::prelude::*;
 
     const TTL: Duration = Duration::from_secs(45);
 
@@ -345,6 +346,58 @@ mod tests {
                 row.tuple.expires_at.0 += 10_000;
             }
             assert_eq!(one.read(at(f64::from(poll) * 5.0), UnixMillis(9), Ok(Some(raw(&row)))), Step::Wait);
+        }
+    }
+
+    proptest! {
+        /// Against an oracle that knows when the row truly changed last: a live row is claimed only once it stood still for its whole time, whatever
+        /// others observed, and at the first look from then on if this observer saw all of it.
+        #[test]
+        fn agrees_with_one_who_knows_when_the_row_changed(steps in proptest::collection::vec((0u64..12_000, 0u8..8, 0.0f64..=1.0, any::<bool>()), 1..120)) {
+            let ms = |millis: u64| Instant::from_nanos(millis * 1_000_000);
+            let mut one = standby("b#1");
+            let mut row = owned("a#1");
+            let (mut now, mut changed, mut first_seen) = (1_000_u64, 1_000_u64, None);
+            for (pause, what, share, read_is_slow) in steps {
+                now += pause;
+                match what {
+                    0 => {
+                        row.tuple.renewed_at.0 += 1 + pause;
+                        row.tuple.expires_at.0 += 1 + pause;
+                        row.evidence = None;
+                        (changed, first_seen) = (now, None);
+                    }
+                    // Another observer tells what is true, or less.
+                    1 => {
+                        let elapsed_ns = ((now - changed) as f64 * share) as u64 * 1_000_000;
+                        let generation = row.evidence.as_ref().map_or(0, |evidence| evidence.generation) + 1;
+                        row.evidence = Some(Evidence { fingerprint: row.tuple.fingerprint("LEASE#s"), elapsed_ns, generation });
+                    }
+                    _ => {
+                        let seen = row.clone();
+                        now += if read_is_slow { 2_500 } else { 20 };
+                        let step = one.read(ms(now), UnixMillis(9), Ok(Some(raw(&seen))));
+                        let since = *first_seen.get_or_insert(now);
+                        let claims = matches!(&step, Step::Write(write) if write.row.tuple.owner == "b#1");
+                        prop_assert!(!claims || now - changed >= 45_000, "claimed after {} ms", now - changed);
+                        prop_assert!(claims || now - since < 45_000, "waits although it saw {} ms", now - since);
+                        if let Step::Write(write) = step {
+                            prop_assert_eq!(&write.condition, &Condition::Exactly { tuple: row.tuple.clone(), evidence: row.evidence.clone() });
+                            // A claim is refused here, so that the observer goes on; an observation is written, or its answer is lost.
+                            let outcome = match (claims, share > 0.7) {
+                                (true, _) => Outcome::Done(LeaseAnswer::Refused(None)),
+                                (false, lost) => {
+                                    let told = write.row.evidence.as_ref().unwrap().elapsed_ns;
+                                    prop_assert!(told <= (now - changed) * 1_000_000);
+                                    row = write.row;
+                                    if lost { Outcome::Unknown(Fault::new(FaultCode::Timeout, "no answer")) } else { Outcome::Done(LeaseAnswer::Written) }
+                                }
+                            };
+                            one.written(ms(now), outcome);
+                        }
+                    }
+                }
+            }
         }
     }
 
