@@ -48,21 +48,6 @@ pub fn number_of(entry: &Entry) -> u64 {
     core::str::from_utf8(&entry.message.payload).ok().and_then(|text| text.parse().ok()).unwrap_or(u64::MAX)
 }
 
-fn raw(row: &LeaseRow) -> RawLease {
-    let wide = |number: u64| Some(i128::from(number));
-    RawLease {
-        owner: Some(row.tuple.owner.clone()),
-        version: wide(row.tuple.version),
-        acquired_at: wide(row.acquired_at.0),
-        renewed_at: wide(row.tuple.renewed_at.0),
-        expires_at: wide(row.tuple.expires_at.0),
-        fingerprint: row.evidence.as_ref().map(|evidence| evidence.fingerprint.clone()),
-        elapsed_ns: row.evidence.as_ref().and_then(|evidence| wide(evidence.elapsed_ns)),
-        generation: row.evidence.as_ref().and_then(|evidence| wide(evidence.generation)),
-        facts: row.facts.clone(),
-    }
-}
-
 impl Stores {
     /// Empty stores.
     #[must_use]
@@ -73,7 +58,7 @@ impl Stores {
     /// The lease row as a reader gets it.
     #[must_use]
     pub fn read_lease(&self) -> Option<RawLease> {
-        self.lease.as_ref().map(raw)
+        self.lease.as_ref().map(RawLease::from)
     }
 
     /// The lease row.

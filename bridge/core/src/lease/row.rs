@@ -139,6 +139,23 @@ pub enum CorruptLease {
     },
 }
 
+impl From<&LeaseRow> for RawLease {
+    fn from(row: &LeaseRow) -> Self {
+        let wide = |number: u64| Some(i128::from(number));
+        Self {
+            owner: Some(row.tuple.owner.clone()),
+            version: wide(row.tuple.version),
+            acquired_at: wide(row.acquired_at.0),
+            renewed_at: wide(row.tuple.renewed_at.0),
+            expires_at: wide(row.tuple.expires_at.0),
+            fingerprint: row.evidence.as_ref().map(|evidence| evidence.fingerprint.clone()),
+            elapsed_ns: row.evidence.as_ref().and_then(|evidence| wide(evidence.elapsed_ns)),
+            generation: row.evidence.as_ref().and_then(|evidence| wide(evidence.generation)),
+            facts: row.facts.clone(),
+        }
+    }
+}
+
 impl TryFrom<RawLease> for LeaseRow {
     type Error = CorruptLease;
 

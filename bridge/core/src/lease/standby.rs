@@ -226,18 +226,7 @@ mod tests {
     }
 
     fn raw(row: &LeaseRow) -> RawLease {
-        let wide = |number: u64| Some(i128::from(number));
-        RawLease {
-            owner: Some(row.tuple.owner.clone()),
-            version: wide(row.tuple.version),
-            acquired_at: wide(row.acquired_at.0),
-            renewed_at: wide(row.tuple.renewed_at.0),
-            expires_at: wide(row.tuple.expires_at.0),
-            fingerprint: row.evidence.as_ref().map(|evidence| evidence.fingerprint.clone()),
-            elapsed_ns: row.evidence.as_ref().and_then(|evidence| wide(evidence.elapsed_ns)),
-            generation: row.evidence.as_ref().and_then(|evidence| wide(evidence.generation)),
-            facts: OwnerFacts::default(),
-        }
+        RawLease::from(row)
     }
 
     fn owned(by: &str) -> LeaseRow {

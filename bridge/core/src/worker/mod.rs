@@ -4,22 +4,27 @@
 //! around it carries effects out one by one and brings their outcomes back as events.
 
 pub mod counters;
+mod events;
 pub mod options;
+mod status;
+
+pub use events::{Effect, End, Event, Observation};
+pub use status::{OwnerStatus, Phase};
 
 use crate::dead_letter::DeadLetter;
 use crate::drain::retry::Jitter;
 use crate::drain::{BatchId, Drain, Item, Pace, ParkId};
-use crate::identity::{ConnectionEpoch, DeliveryId, Epoch, IdSequence, Position, Slot};
+use crate::identity::{DeliveryId, IdSequence, Position, Slot};
 use crate::log::loader::Loader;
 use crate::log::settled::{HeadSnapshot, Settled};
-use crate::log::writer::{LOAD_LINGERS, Pending, Stored, Writer, WriterEnd, WriterEvent};
+use crate::log::writer::{LOAD_LINGERS, Pending, Stored, Writer, WriterEvent};
 use crate::log::{Answer, Call, PagePurpose};
 use crate::message::{Entry, Message};
 use crate::outcome::{Fault, FaultCode, Outcome};
 use crate::rows::{Head, Row};
 use crate::units::{Instant, UnixMillis};
 use core::time::Duration;
-use counters::{RouteCounters, RouteStatus};
+use counters::RouteCounters;
 use options::{Fate, OwnerOptions};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -34,153 +39,6 @@ const DELETE_AT_ONCE: usize = 100;
 const DELETE_FROM: usize = 25;
 /// Entries not durable yet beyond which no more are taken in, in multiples of the largest segment.
 const PENDING_SEGMENTS: usize = 4;
-
-/// Something that happened.
-#[derive(Debug)]
-pub enum Event {
-    /// A message came.
-    Delivered {
-        /// Its place in the order of arrival.
-        delivery: DeliveryId,
-        /// The receiver.
-        receiver: Arc<str>,
-        /// The message.
-        message: Message,
-    },
-    /// A connection of the source ended. What came by it and is not durable yet comes again.
-    Disconnected {
-        /// The connection.
-        connection: ConnectionEpoch,
-    },
-    /// The log's store answered.
-    Log(Answer),
-    /// A batch came back: one outcome for each entry, in order.
-    Sent {
-        /// The batch.
-        batch: BatchId,
-        /// The outcomes.
-        outcomes: Vec<Outcome<()>>,
-    },
-    /// A dead letter came back.
-    Parked {
-        /// The letter.
-        park: ParkId,
-        /// The outcome.
-        outcome: Outcome<()>,
-    },
-    /// Time went by.
-    Tick,
-    /// Stop: make durable what was taken in, send until `drain_until`, then end.
-    Shutdown {
-        /// No send begins after this.
-        drain_until: Instant,
-    },
-}
-
-/// Something to do.
-#[derive(Debug)]
-pub enum Effect {
-    /// Call the log's store; the answer comes back as [`Event::Log`].
-    Log(Call),
-    /// Acknowledge every delivery up to this one.
-    Acknowledge(DeliveryId),
-    /// Send; the outcomes come back as [`Event::Sent`].
-    Send {
-        /// The batch.
-        batch: BatchId,
-        /// The index of the route.
-        route: usize,
-        /// The entries.
-        entries: Vec<Arc<Entry>>,
-        /// How long each entry that is sent for the first time had been ready.
-        delays: Vec<Duration>,
-    },
-    /// Write a dead letter; the outcome comes back as [`Event::Parked`].
-    Park {
-        /// The letter's name.
-        park: ParkId,
-        /// The letter.
-        letter: Box<DeadLetter>,
-    },
-    /// Flush the acknowledgements and close the source.
-    CloseSource,
-    /// Nothing to do, something to count.
-    Observe(Observation),
-    /// It is over; no further effect follows.
-    Finished(End),
-}
-
-/// Something to count.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Observation {
-    /// The log is open.
-    Opened {
-        /// The epoch.
-        epoch: Epoch,
-        /// Slots between head and anchor: an upper bound of segments to recover.
-        slots_to_recover: u64,
-    },
-    /// Everything that former owners left was taken up.
-    Recovered {
-        /// Entries taken up.
-        entries: u64,
-    },
-    /// A segment is durable.
-    Stored {
-        /// Its entries.
-        entries: usize,
-        /// Its packed bytes.
-        bytes: usize,
-        /// From the first attempt to the confirmation.
-        took: Duration,
-    },
-    /// An entry was accepted by its destination.
-    Delivered {
-        /// The index of its route.
-        route: usize,
-        /// From its receipt, by this host's wall clock.
-        latency: Duration,
-    },
-    /// An attempt failed and will be repeated.
-    Retried {
-        /// The index of its route.
-        route: usize,
-        /// Why.
-        code: FaultCode,
-    },
-    /// An entry was dead-lettered.
-    DeadLettered {
-        /// The index of its route, the number of routes where no route has its name.
-        route: usize,
-        /// Why.
-        code: FaultCode,
-    },
-    /// An entry was dropped, as its route's policy wants.
-    Dropped {
-        /// The index of its route.
-        route: usize,
-        /// Why.
-        code: FaultCode,
-    },
-    /// A call to the log's store failed and will be repeated.
-    StoreFault(Fault),
-    /// The dead-letter store refused a letter; it is tried again.
-    DeadLetterFault(Fault),
-}
-
-/// How it ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum End {
-    /// As asked. What is left stands in the log.
-    Stopped {
-        /// Entries in memory that were not settled, or not even durable: the next owner or the source brings them again.
-        unsettled: usize,
-    },
-    /// The log has another writer, or cannot be used.
-    Ended(WriterEnd),
-    /// A segment cannot be read by this release.
-    Unreadable(Fault),
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
@@ -820,102 +678,6 @@ impl Owner {
     pub fn is_due(&self) -> bool {
         self.drain.in_flight() == 0 && self.drain.has_ready() && self.stage == Stage::Running
     }
-
-    /// A picture of the state for people and metrics.
-    #[must_use]
-    pub fn status(&self, wall: UnixMillis) -> OwnerStatus {
-        let routes = (0..self.counters.len()).map(|route| self.route_status(route)).collect();
-        OwnerStatus {
-            phase: self.phase(),
-            epoch: self.writer.epoch(),
-            tail: self.writer.tail(),
-            drained: self.settled.drained(),
-            pending: self.writer.pending(),
-            in_memory: self.drain.len(),
-            in_memory_bytes: self.drain.weight(),
-            in_flight: self.drain.in_flight(),
-            exposed: self.exposed(),
-            settled_ahead: self.settled.settled_ahead(),
-            oldest_age: self.drain.oldest().map(|item| wall.since(item.entry.received_at)),
-            routes,
-            fault: self.fault.clone(),
-        }
-    }
-
-    /// The counters of each route as if the owner ended now.
-    #[must_use]
-    pub fn closing_counters(&self) -> Vec<RouteCounters> {
-        (0..self.counters.len()).map(|route| self.route_status(route).closed()).collect()
-    }
-
-    fn phase(&self) -> Phase {
-        if self.stage == Stage::Finished {
-            return Phase::Stopped;
-        }
-        match self.stage {
-            Stage::Draining { .. } => Phase::Stopping,
-            _ if !self.writer.is_running() => Phase::Opening,
-            _ if !self.recovered => Phase::Recovering,
-            _ => Phase::Running,
-        }
-    }
-
-    fn route_status(&self, route: usize) -> RouteStatus {
-        let counters = self.counters.get(route).cloned().unwrap_or_default();
-        let of_route = |entry: &&Arc<Entry>| self.route_of(entry) == route;
-        let pending = self.writer.pending_entries().filter(of_route).count() as u64;
-        let staged = self.loader.waiting_entries().filter(of_route).count() as u64;
-        let doomed = self.doomed.iter().chain(self.doomed_later.values()).filter(|doomed| doomed.item.route == route).count() as u64;
-        let in_flight = self.drain.in_flight_of(route) as u64;
-        let in_outbox = staged + counters.unloaded + doomed + (self.drain.count_of(route) as u64).saturating_sub(in_flight);
-        RouteStatus { counters, pending, in_outbox, in_flight }
-    }
-}
-
-/// What stage an owner is in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
-    /// It opens its log.
-    Opening,
-    /// It takes up what former owners left.
-    Recovering,
-    /// It runs.
-    Running,
-    /// It stops.
-    Stopping,
-    /// It stopped.
-    Stopped,
-}
-
-/// A picture of an owner.
-#[derive(Clone, Debug)]
-pub struct OwnerStatus {
-    /// Its stage.
-    pub phase: Phase,
-    /// Its epoch.
-    pub epoch: Epoch,
-    /// The last row's slot.
-    pub tail: Slot,
-    /// The head.
-    pub drained: Slot,
-    /// Entries not durable yet.
-    pub pending: usize,
-    /// Entries in memory that are durable and not settled.
-    pub in_memory: usize,
-    /// What they weigh.
-    pub in_memory_bytes: usize,
-    /// Entries being sent or parked.
-    pub in_flight: usize,
-    /// Entries that a crash now would send again.
-    pub exposed: usize,
-    /// Entries settled ahead of an older one that is not.
-    pub settled_ahead: usize,
-    /// The age of the oldest entry in memory.
-    pub oldest_age: Option<Duration>,
-    /// For each route, and last for entries whose route is gone.
-    pub routes: Vec<RouteStatus>,
-    /// The last fault of the store, until a call succeeds.
-    pub fault: Option<Fault>,
 }
 
 fn expired(entry: &Entry, wall: UnixMillis) -> Option<Fault> {

@@ -2,7 +2,7 @@
 
 use super::locked;
 use async_trait::async_trait;
-use causeway_core::lease::row::{Evidence, LeaseRow, RawLease, Tuple};
+use causeway_core::lease::row::{Evidence, RawLease, Tuple};
 use causeway_core::lease::{Condition, LeaseAnswer, LeaseWrite};
 use causeway_core::outcome::{Fault, Outcome};
 use causeway_ports::{Leases, MemberRecord};
@@ -37,21 +37,6 @@ impl MemoryLeases {
             Some(row) => drop(leases.insert(key.to_owned(), row)),
             None => drop(leases.remove(key)),
         }
-    }
-}
-
-fn raw(row: &LeaseRow) -> RawLease {
-    let wide = |number: u64| Some(i128::from(number));
-    RawLease {
-        owner: Some(row.tuple.owner.clone()),
-        version: wide(row.tuple.version),
-        acquired_at: wide(row.acquired_at.0),
-        renewed_at: wide(row.tuple.renewed_at.0),
-        expires_at: wide(row.tuple.expires_at.0),
-        fingerprint: row.evidence.as_ref().map(|evidence| evidence.fingerprint.clone()),
-        elapsed_ns: row.evidence.as_ref().and_then(|evidence| wide(evidence.elapsed_ns)),
-        generation: row.evidence.as_ref().and_then(|evidence| wide(evidence.generation)),
-        facts: row.facts.clone(),
     }
 }
 
@@ -90,7 +75,7 @@ impl Leases for MemoryLeases {
         if !holds(&write.condition, standing) {
             return Outcome::Done(LeaseAnswer::Refused(standing.cloned()));
         }
-        leases.insert(key.to_owned(), raw(&write.row));
+        leases.insert(key.to_owned(), RawLease::from(&write.row));
         Outcome::Done(LeaseAnswer::Written)
     }
 
@@ -140,11 +125,11 @@ mod tests {
         let store = MemoryLeases::new();
         let conditions = [Condition::Absent, Condition::Exactly { tuple, evidence: None }];
         for corrupt in [
-            RawLease { owner: None, ..raw(&row) },
-            RawLease { renewed_at: None, ..raw(&row) },
-            RawLease { expires_at: Some(-1), ..raw(&row) },
-            RawLease { version: Some(i128::from(u64::MAX) + 8), ..raw(&row) },
-            RawLease { generation: Some(1), ..raw(&row) },
+            RawLease { owner: None, ..RawLease::from(&row) },
+            RawLease { renewed_at: None, ..RawLease::from(&row) },
+            RawLease { expires_at: Some(-1), ..RawLease::from(&row) },
+            RawLease { version: Some(i128::from(u64::MAX) + 8), ..RawLease::from(&row) },
+            RawLease { generation: Some(1), ..RawLease::from(&row) },
         ] {
             store.put_raw("LEASE#s", Some(corrupt.clone()));
             assert_eq!(store.read("LEASE#s").await.unwrap().as_ref(), Some(&corrupt));

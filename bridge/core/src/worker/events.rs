@@ -1,0 +1,159 @@
+//! What an owner is told, and what it answers.
+
+use crate::dead_letter::DeadLetter;
+use crate::drain::{BatchId, ParkId};
+use crate::identity::{ConnectionEpoch, DeliveryId, Epoch};
+use crate::log::writer::WriterEnd;
+use crate::log::{Answer, Call};
+use crate::message::{Entry, Message};
+use crate::outcome::{Fault, FaultCode, Outcome};
+use crate::units::Instant;
+use core::time::Duration;
+use std::sync::Arc;
+
+/// Something that happened.
+#[derive(Debug)]
+pub enum Event {
+    /// A message came.
+    Delivered {
+        /// Its place in the order of arrival.
+        delivery: DeliveryId,
+        /// The receiver.
+        receiver: Arc<str>,
+        /// The message.
+        message: Message,
+    },
+    /// A connection of the source ended. What came by it and is not durable yet comes again.
+    Disconnected {
+        /// The connection.
+        connection: ConnectionEpoch,
+    },
+    /// The log's store answered.
+    Log(Answer),
+    /// A batch came back: one outcome for each entry, in order.
+    Sent {
+        /// The batch.
+        batch: BatchId,
+        /// The outcomes.
+        outcomes: Vec<Outcome<()>>,
+    },
+    /// A dead letter came back.
+    Parked {
+        /// The letter.
+        park: ParkId,
+        /// The outcome.
+        outcome: Outcome<()>,
+    },
+    /// Time went by.
+    Tick,
+    /// Stop: make durable what was taken in, send until `drain_until`, then end.
+    Shutdown {
+        /// No send begins after this.
+        drain_until: Instant,
+    },
+}
+
+/// Something to do.
+#[derive(Debug)]
+pub enum Effect {
+    /// Call the log's store; the answer comes back as [`Event::Log`].
+    Log(Call),
+    /// Acknowledge every delivery up to this one.
+    Acknowledge(DeliveryId),
+    /// Send; the outcomes come back as [`Event::Sent`].
+    Send {
+        /// The batch.
+        batch: BatchId,
+        /// The index of the route.
+        route: usize,
+        /// The entries.
+        entries: Vec<Arc<Entry>>,
+        /// How long each entry that is sent for the first time had been ready.
+        delays: Vec<Duration>,
+    },
+    /// Write a dead letter; the outcome comes back as [`Event::Parked`].
+    Park {
+        /// The letter's name.
+        park: ParkId,
+        /// The letter.
+        letter: Box<DeadLetter>,
+    },
+    /// Flush the acknowledgements and close the source.
+    CloseSource,
+    /// Nothing to do, something to count.
+    Observe(Observation),
+    /// It is over; no further effect follows.
+    Finished(End),
+}
+
+/// Something to count.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Observation {
+    /// The log is open.
+    Opened {
+        /// The epoch.
+        epoch: Epoch,
+        /// Slots between head and anchor: an upper bound of segments to recover.
+        slots_to_recover: u64,
+    },
+    /// Everything that former owners left was taken up.
+    Recovered {
+        /// Entries taken up.
+        entries: u64,
+    },
+    /// A segment is durable.
+    Stored {
+        /// Its entries.
+        entries: usize,
+        /// Its packed bytes.
+        bytes: usize,
+        /// From the first attempt to the confirmation.
+        took: Duration,
+    },
+    /// An entry was accepted by its destination.
+    Delivered {
+        /// The index of its route.
+        route: usize,
+        /// From its receipt, by this host's wall clock.
+        latency: Duration,
+    },
+    /// An attempt failed and will be repeated.
+    Retried {
+        /// The index of its route.
+        route: usize,
+        /// Why.
+        code: FaultCode,
+    },
+    /// An entry was dead-lettered.
+    DeadLettered {
+        /// The index of its route, the number of routes where no route has its name.
+        route: usize,
+        /// Why.
+        code: FaultCode,
+    },
+    /// An entry was dropped, as its route's policy wants.
+    Dropped {
+        /// The index of its route.
+        route: usize,
+        /// Why.
+        code: FaultCode,
+    },
+    /// A call to the log's store failed and will be repeated.
+    StoreFault(Fault),
+    /// The dead-letter store refused a letter; it is tried again.
+    DeadLetterFault(Fault),
+}
+
+/// How it ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// As asked. What is left stands in the log.
+    Stopped {
+        /// Entries in memory that were not settled, or not even durable: the next owner or the source brings them again.
+        unsettled: usize,
+    },
+    /// The log has another writer, or cannot be used.
+    Ended(WriterEnd),
+    /// A segment cannot be read by this release.
+    Unreadable(Fault),
+}

@@ -1,0 +1,108 @@
+//! A picture of an owner, for people and metrics.
+
+use super::counters::{RouteCounters, RouteStatus};
+use super::{Owner, Stage};
+use crate::identity::{Epoch, Slot};
+use crate::message::Entry;
+use crate::outcome::Fault;
+use crate::units::UnixMillis;
+use core::time::Duration;
+use std::sync::Arc;
+
+/// What stage an owner is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// It opens its log.
+    Opening,
+    /// It takes up what former owners left.
+    Recovering,
+    /// It runs.
+    Running,
+    /// It stops.
+    Stopping,
+    /// It stopped.
+    Stopped,
+}
+
+/// A picture of an owner.
+#[derive(Clone, Debug)]
+pub struct OwnerStatus {
+    /// Its stage.
+    pub phase: Phase,
+    /// Its epoch.
+    pub epoch: Epoch,
+    /// The last row's slot.
+    pub tail: Slot,
+    /// The head.
+    pub drained: Slot,
+    /// Entries not durable yet.
+    pub pending: usize,
+    /// Entries in memory that are durable and not settled.
+    pub in_memory: usize,
+    /// What they weigh.
+    pub in_memory_bytes: usize,
+    /// Entries being sent or parked.
+    pub in_flight: usize,
+    /// Entries that a crash now would send again.
+    pub exposed: usize,
+    /// Entries settled ahead of an older one that is not.
+    pub settled_ahead: usize,
+    /// The age of the oldest entry in memory.
+    pub oldest_age: Option<Duration>,
+    /// For each route, and last for entries whose route is gone.
+    pub routes: Vec<RouteStatus>,
+    /// The last fault of the store, until a call succeeds.
+    pub fault: Option<Fault>,
+}
+
+impl Owner {
+    /// A picture of the state for people and metrics.
+    #[must_use]
+    pub fn status(&self, wall: UnixMillis) -> OwnerStatus {
+        let routes = (0..self.counters.len()).map(|route| self.route_status(route)).collect();
+        OwnerStatus {
+            phase: self.phase(),
+            epoch: self.writer.epoch(),
+            tail: self.writer.tail(),
+            drained: self.settled.drained(),
+            pending: self.writer.pending(),
+            in_memory: self.drain.len(),
+            in_memory_bytes: self.drain.weight(),
+            in_flight: self.drain.in_flight(),
+            exposed: self.exposed(),
+            settled_ahead: self.settled.settled_ahead(),
+            oldest_age: self.drain.oldest().map(|item| wall.since(item.entry.received_at)),
+            routes,
+            fault: self.fault.clone(),
+        }
+    }
+
+    /// The counters of each route as if the owner ended now.
+    #[must_use]
+    pub fn closing_counters(&self) -> Vec<RouteCounters> {
+        (0..self.counters.len()).map(|route| self.route_status(route).closed()).collect()
+    }
+
+    fn phase(&self) -> Phase {
+        if self.stage == Stage::Finished {
+            return Phase::Stopped;
+        }
+        match self.stage {
+            Stage::Draining { .. } => Phase::Stopping,
+            _ if !self.writer.is_running() => Phase::Opening,
+            _ if !self.recovered => Phase::Recovering,
+            _ => Phase::Running,
+        }
+    }
+
+    fn route_status(&self, route: usize) -> RouteStatus {
+        let counters = self.counters.get(route).cloned().unwrap_or_default();
+        let of_route = |entry: &&Arc<Entry>| self.route_of(entry) == route;
+        let pending = self.writer.pending_entries().filter(of_route).count() as u64;
+        let staged = self.loader.waiting_entries().filter(of_route).count() as u64;
+        let doomed = self.doomed.iter().chain(self.doomed_later.values()).filter(|doomed| doomed.item.route == route).count() as u64;
+        let in_flight = self.drain.in_flight_of(route) as u64;
+        let in_outbox = staged + counters.unloaded + doomed + (self.drain.count_of(route) as u64).saturating_sub(in_flight);
+        RouteStatus { counters, pending, in_outbox, in_flight }
+    }
+}
