@@ -69,9 +69,12 @@ impl Stores {
 
     /// Puts an older lease row back: the table was restored from a backup while nobody ran. The log is ahead of it then.
     pub fn restore_lease(&mut self, now: u64, versions_back: u64) {
-        self.lease_changed = now;
         if let Some(row) = &mut self.lease {
-            row.tuple.version = row.tuple.version.saturating_sub(versions_back).max(1);
+            let version = row.tuple.version.saturating_sub(versions_back).max(1);
+            if version != row.tuple.version {
+                self.lease_changed = now;
+            }
+            row.tuple.version = version;
             row.evidence = None;
             self.versions.clear();
         }
