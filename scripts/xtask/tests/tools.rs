@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+use aws_sdk_dynamodb::types::{AttributeDefinition, AttributeValue, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType};
 use aws_sdk_sqs::types::SendMessageBatchRequestEntry;
 use std::time::Duration;
 use xtask::ledger::Ledger;
@@ -11,7 +12,7 @@ use xtask::ledger::publisher::{Progress, Publisher};
 use xtask::proxy::{Fault, Proxy, Rule};
 use xtask::stack::aws::Aws;
 use xtask::stack::broker::Broker;
-use xtask::stack::emulators::Emulator;
+use xtask::stack::emulators::{Emulator, dynamodb_local_home};
 use xtask::stack::ports::free_port;
 use xtask::stack::process::Lifetime;
 
@@ -96,4 +97,28 @@ async fn the_publisher_counts_what_the_broker_acknowledged() {
     assert_eq!((published.acknowledged.len(), progress.acknowledged()), (3_000, 3_000));
     assert_eq!(published.unrouted, 3_000, "nobody had subscribed");
     assert!(published.reconnects >= 1);
+}
+
+/// Tests that nobody writes what is not his count these refusals: a counter that stood still would prove nothing.
+#[tokio::test]
+async fn the_proxy_counts_conditional_writes_that_the_store_refuses() {
+    let dir = tempfile::tempdir().unwrap();
+    let port = free_port().unwrap();
+    let emulator = match dynamodb_local_home() {
+        Some(home) => Emulator::dynamodb_local(&home, dir.path(), port, Lifetime::Bound).await.unwrap(),
+        None => Emulator::ministack(dir.path(), port, Lifetime::Bound).await.unwrap(),
+    };
+    let proxy = Proxy::start(emulator.endpoint()).await.unwrap();
+    let store = Aws::new(&proxy.endpoint(), &proxy.endpoint()).await.dynamodb;
+    let key = KeySchemaElement::builder().attribute_name("pk").key_type(KeyType::Hash).build().unwrap();
+    let attribute = AttributeDefinition::builder().attribute_name("pk").attribute_type(ScalarAttributeType::S).build().unwrap();
+    let table = store.create_table().table_name("table").key_schema(key).attribute_definitions(attribute);
+    table.billing_mode(BillingMode::PayPerRequest).send().await.unwrap();
+    let put = || {
+        store.put_item().table_name("table").item("pk", AttributeValue::S("a".to_owned())).condition_expression("attribute_not_exists(pk)")
+    };
+    put().send().await.unwrap();
+    assert_eq!((proxy.calls("PutItem"), proxy.refused("ConditionalCheckFailedException")), (1, 0));
+    put().send().await.unwrap_err();
+    assert_eq!((proxy.calls("PutItem"), proxy.refused("ConditionalCheckFailedException")), (2, 1));
 }
