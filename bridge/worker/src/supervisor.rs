@@ -21,6 +21,9 @@ use tracing::{Instrument as _, error, info, warn};
 /// What closing the monitor and writing the last metrics may take on top of everything else.
 const LAST_RITES: Duration = Duration::from_secs(2);
 
+/// The same signal again so soon is one signal: `timeout` and process managers signal a process and its group.
+const ONE_SIGNAL: Duration = Duration::from_millis(100);
+
 /// The signals that ask the program to stop: SIGTERM and SIGINT.
 #[derive(Debug)]
 pub struct Signals {
@@ -117,7 +120,7 @@ async fn tend(
     shutdown_timeout: Duration,
 ) -> End {
     let mut end = End::Clean;
-    let mut signalled = false;
+    let mut signalled: Option<(&str, Instant)> = None;
     let mut deadline: Option<Instant> = None;
     loop {
         let late = async {
@@ -129,11 +132,14 @@ async fn tend(
         tokio::select! {
             biased;
             name = signals.next() => {
-                if signalled {
+                if signalled.is_some_and(|(first, at)| first == name && at.elapsed() < ONE_SIGNAL) {
+                    continue;
+                }
+                if signalled.is_some() {
                     error!(signal = name, "second signal: ending at once");
                     return End::SecondSignal;
                 }
-                signalled = true;
+                signalled = Some((name, Instant::now()));
                 info!(signal = name, timeout_s = shutdown_timeout.as_secs(), "stopping");
             }
             ended = loops.join_next() => match ended {

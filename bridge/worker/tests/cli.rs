@@ -153,6 +153,15 @@ fn a_worker_without_broker_and_queue_lives_and_ends_in_order() {
 }
 
 #[test]
+fn a_log_that_cannot_be_written_ends_nothing() {
+    let dir = TempDir::new().unwrap();
+    let mut worker = Worker::start(dir.path(), "mqtt://127.0.0.1:9", "", &[("LOG_TO", "/dev/full")]);
+    wait_for("level running", || worker.get("/api/v1/monitor/ready?level=running").0 == 200);
+    worker.signal(rustix::process::Signal::TERM);
+    assert_eq!(worker.ended().code, 0);
+}
+
+#[test]
 fn what_waits_survives_a_stop_and_a_second_signal_ends_at_once() {
     let dir = TempDir::new().unwrap();
     let broker = Broker::start(dir.path());

@@ -122,7 +122,7 @@ pub enum Observation {
         /// The index of its route.
         route: usize,
         /// Why.
-        code: FaultCode,
+        fault: Fault,
     },
     /// An entry was dead-lettered.
     DeadLettered {
@@ -149,8 +149,9 @@ pub enum Observation {
 pub enum End {
     /// As asked. What is left stands in the log.
     Stopped {
-        /// Entries in memory that were not settled, or not even durable: the next owner or the source brings them again.
-        unsettled: usize,
+        /// Entries that were not settled, or not even durable: the next owner or the source brings them again. Estimated where the log was not read to
+        /// its end.
+        unsettled: u64,
     },
     /// The log has another writer, or cannot be used.
     Ended(WriterEnd),

@@ -20,7 +20,7 @@ use crate::log::settled::{HeadSnapshot, Settled};
 use crate::log::writer::{LOAD_LINGERS, Pending, Stored, Writer, WriterEvent};
 use crate::log::{Answer, Call, PagePurpose};
 use crate::message::{Entry, Message};
-use crate::outcome::{Fault, FaultCode, Outcome};
+use crate::outcome::{Fault, FaultClass, FaultCode, Outcome};
 use crate::rows::{Head, Row};
 use crate::units::{Instant, UnixMillis};
 use core::time::Duration;
@@ -358,8 +358,11 @@ impl Owner {
                 }
                 // What is not certain is repeated: a duplicate is better than a loss.
                 Outcome::Unknown(fault) => self.attempt_failed(now, item, fault),
-                Outcome::NotDone(fault) if fault.is_transient() => self.attempt_failed(now, item, fault),
-                Outcome::NotDone(fault) => self.doom(item, fault),
+                Outcome::NotDone(fault) => match fault.code.class() {
+                    FaultClass::Transient | FaultClass::Permanent => self.attempt_failed(now, item, fault),
+                    // This message is refused, whatever is done about the destination.
+                    FaultClass::Rejected | FaultClass::Expired | FaultClass::Poison => self.doom(item, fault),
+                },
             }
         }
     }
@@ -368,20 +371,23 @@ impl Owner {
         let Some(route) = self.options.routes.get(item.route) else { return };
         let policy = &route.policy;
         let first = item.first_attempt.unwrap_or(now);
+        let exhausted =
+            policy.max_replay_attempts > 0 && item.attempts > policy.max_replay_attempts && now.since(first) >= policy.replay_budget;
+        // A queue that is gone or a permission that is missing concerns every message: somebody gets `replay_budget` to mend it.
+        if exhausted && fault.code.class() == FaultClass::Permanent {
+            self.doom(item, fault);
+            return;
+        }
         // While nothing at all is accepted the destination is at fault, not this entry: an outage of any length makes no poison.
         let others_pass = self.last_success.get(item.route).copied().flatten().is_some_and(|last| last > first);
-        let is_poison = policy.max_replay_attempts > 0
-            && item.attempts > policy.max_replay_attempts
-            && now.since(first) >= policy.replay_budget
-            && others_pass;
-        if is_poison {
+        if exhausted && others_pass {
             let detail = format!("{} attempts failed while others were delivered; last: {fault}", item.attempts);
             self.doom(item, Fault::new(FaultCode::PoisonMessage, detail));
             return;
         }
         self.attempts_untold = true;
         let pause = policy.backoff.pause(item.attempts, &mut self.jitter).max(fault.retry_after.unwrap_or_default());
-        self.effects.push(Effect::Observe(Observation::Retried { route: item.route, code: fault.code }));
+        self.effects.push(Effect::Observe(Observation::Retried { route: item.route, fault }));
         self.drain.retry(item, now.plus(pause));
     }
 
@@ -656,7 +662,7 @@ impl Owner {
         let head_is_done = self.head_in_flight.is_none() && (head_is_known || over && self.head_failed);
         if self.drain.in_flight() == 0 && (drained || over) && (head_is_done || !self.writer.is_running()) {
             self.stage = Stage::Finished;
-            self.effects.push(Effect::Finished(End::Stopped { unsettled: self.drain.len() + self.writer.pending() }));
+            self.effects.push(Effect::Finished(End::Stopped { unsettled: self.unsettled() }));
         }
     }
 
@@ -666,11 +672,21 @@ impl Owner {
         self.settled.exposed() + self.drain.in_flight()
     }
 
-    /// Entries taken in or taken up that are not settled, in memory and in the log.
+    /// Entries that are not settled, in memory and in the log. What former owners left and was not read yet is estimated, see [`Self::unread`].
     #[must_use]
     pub fn unsettled(&self) -> u64 {
         let unloaded: u64 = self.counters.iter().map(|counters| counters.unloaded).sum();
-        unloaded + (self.writer.pending() + self.drain.len()) as u64
+        unloaded + self.unread() + (self.writer.pending() + self.drain.len()) as u64
+    }
+
+    /// How many entries of former owners stand in the part of the log that was not read yet: its slots, at as many entries each as the slots read so
+    /// far had. Exact once the log was read back.
+    #[must_use]
+    pub fn unread(&self) -> u64 {
+        let slots = self.anchor.0.saturating_sub(self.settled.loaded().0).saturating_sub(1);
+        let recovered: u64 = self.counters.iter().map(|counters| counters.recovered).sum();
+        let read = self.settled.loaded().0.saturating_sub(self.sweep_up_to.0);
+        if read == 0 { slots } else { slots.saturating_mul(recovered.div_ceil(read)) }
     }
 
     /// Whether entries are ready and none is on its way.

@@ -41,6 +41,8 @@ pub struct OwnerStatus {
     pub in_memory: usize,
     /// What they weigh.
     pub in_memory_bytes: usize,
+    /// Entries of former owners that were not read yet: an estimate, see [`Owner::unread`].
+    pub unread: u64,
     /// Entries being sent or parked.
     pub in_flight: usize,
     /// Entries that a crash now would send again.
@@ -68,6 +70,7 @@ impl Owner {
             pending: self.writer.pending(),
             in_memory: self.drain.len(),
             in_memory_bytes: self.drain.weight(),
+            unread: self.unread(),
             in_flight: self.drain.in_flight(),
             exposed: self.exposed(),
             settled_ahead: self.settled.settled_ahead(),

@@ -96,6 +96,27 @@ fn an_outage_of_any_length_makes_no_poison() {
 }
 
 #[test]
+fn a_queue_that_is_gone_is_tried_for_the_whole_budget_before_anything_is_given_up() {
+    let mut options = options(1);
+    options.routes[0].policy.max_replay_attempts = 3;
+    options.routes[0].policy.replay_budget = ms(600_000);
+    let mut rig = Rig::opened(options.clone(), Store::default());
+    let mended = rig.now.plus(ms(590_000));
+    rig.on_send = Box::new(move |now, _| if now < mended { Outcome::NotDone(fault(FaultCode::NotFound)) } else { Outcome::Done(()) });
+    rig.deliver("in", message("waits"));
+    rig.run_to_rest();
+    assert_eq!((rig.letters.len(), rig.delivered.len()), (0, 1), "mended in time: delivered");
+
+    let mut rig = Rig::opened(options, Store::default());
+    rig.on_send = Box::new(|_, _| Outcome::NotDone(fault(FaultCode::NotAuthorized)));
+    rig.deliver("in", message("in vain"));
+    rig.run_to_rest();
+    let codes: Vec<&str> = rig.letters.values().map(|letter| letter.error_code.as_str()).collect();
+    assert_eq!((codes, rig.delivered.len()), (vec!["NOT_AUTHORIZED"], 0), "never mended: a dead letter, not an endless retry");
+    assert!(rig.now.since(causeway_core::units::Instant::default()) >= ms(600_000));
+}
+
+#[test]
 fn an_entry_that_fails_while_others_pass_becomes_poison_after_attempts_and_budget() {
     let mut options = options(1);
     options.routes[0].policy.max_replay_attempts = 3;

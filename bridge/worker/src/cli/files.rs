@@ -127,9 +127,23 @@ pub fn report(faults: &[Fault], files: &[ConfigFile]) -> String {
 
 fn snippet(out: &mut String, fault: &Fault, line: &str) {
     let number = fault.at.line.to_string();
-    let (pad, shown) = (" ".repeat(number.len()), without_secrets(line));
+    // A user name in an address stands beside a password, and an unknown field may be a secret under a misspelt name.
+    let shown = match line.split_once(':') {
+        Some((key, value))
+            if !value.trim().is_empty() && (line.contains('@') || (fault.code == "E_UNKNOWN_KEY" && may_name_a_secret(key))) =>
+        {
+            without_secrets(&format!("{key}: ***"))
+        }
+        _ => without_secrets(line),
+    };
+    let pad = " ".repeat(number.len());
     let caret = " ".repeat(fault.at.column.saturating_sub(1).min(200) as usize);
     let _ = writeln!(out, " {pad} |\n {number} | {shown}\n {pad} | {caret}^");
+}
+
+fn may_name_a_secret(key: &str) -> bool {
+    let key = key.to_ascii_lowercase();
+    ["pas", "pw", "secret", "token", "key", "cred"].iter().any(|part| key.contains(part))
 }
 
 /// A line of a file, cut after a key that holds a secret, and hidden where it looks like key material.
@@ -220,5 +234,15 @@ mod tests {
         let text = report(&examined.faults, &files);
         assert!(text.contains("error[E_UNKNOWN_KEY]: unknown key `nope`"), "{text}");
         assert!(text.contains("  --> a.yaml:2:1  nope\n   |\n 2 | nope: 1\n   | ^\n"), "{text}");
+    }
+
+    #[test]
+    fn a_secret_under_a_misspelt_name_or_in_an_address_is_not_shown() {
+        for line in ["pasword: hunter2", "passwd: hunter2", "broker_url: tcp://user:hunter2@host:1883"] {
+            let files = [ConfigFile { name: "a.yaml".to_owned(), text: format!("bridge: {{id: b}}\n{line}\n") }];
+            let examined = config::examine(&[Source { name: "a.yaml", text: &files[0].text }], &|_| None);
+            let text = report(&examined.faults, &files);
+            assert!(text.contains("***") && !text.contains("hunter2"), "{text}");
+        }
     }
 }

@@ -107,6 +107,8 @@ struct Session {
     term_began: Instant,
     due_since: Option<Instant>,
     told_level: Option<ServiceLevel>,
+    /// Whether the last send that ended was not accepted.
+    sending_fails: bool,
     last_logged: Option<(FaultCode, Instant)>,
     ended: Option<Result<SessionEnd, RunError>>,
 }
@@ -152,6 +154,7 @@ impl Session {
             term_began: now,
             due_since: None,
             told_level: None,
+            sending_fails: false,
             last_logged: None,
             ended: None,
             parts,
@@ -374,11 +377,20 @@ impl Session {
             Observation::Stored { entries, bytes, took } => {
                 self.parts.metrics.observe_append(session, AppendResult::Stored, took, entries, bytes)
             }
-            Observation::Delivered { route, latency } => self.parts.metrics.observe_deliveries(&route_id(route), [latency]),
-            Observation::Retried { route, .. } => {
+            Observation::Delivered { route, latency } => {
+                self.parts.metrics.observe_deliveries(&route_id(route), [latency]);
+                if self.sending_fails {
+                    self.sending_fails = false;
+                    self.status.last_fault = None;
+                    info!(route = %route_id(route), "the destination accepts messages again");
+                }
+            }
+            Observation::Retried { route, fault } => {
                 if let Some(retries) = self.retries.get_mut(route) {
                     *retries += 1;
                 }
+                self.sending_fails = true;
+                self.fault("send", &fault);
             }
             Observation::DeadLettered { route, code } => {
                 if let Some(letters) = self.dead_letters.get_mut(route) {
@@ -398,7 +410,7 @@ impl Session {
         let repeated = self.last_logged.is_some_and(|(code, at)| code == fault.code && now.since(at) < REPEAT_FAULT_AFTER);
         if !repeated {
             self.last_logged = Some((fault.code, now));
-            warn!(doing, code = fault.code.as_str(), detail = %fault.detail, "trying again; nothing is acknowledged meanwhile");
+            warn!(doing, code = fault.code.as_str(), detail = %fault.detail, "trying again; nothing is lost meanwhile");
         }
         if doing == "outbox" {
             self.parts.metrics.observe_append_fault(&self.parts.session, fault);

@@ -61,7 +61,7 @@ impl Session {
         };
         let received_before = |age: Duration| UnixMillis(wall.0.saturating_sub(u64::try_from(age.as_millis()).unwrap_or(0)));
         self.status.outbox = OutboxDepth {
-            entries: owner.in_memory as u64 + unloaded,
+            entries: owner.in_memory as u64 + unloaded + owner.unread,
             bytes: owner.in_memory_bytes as u64,
             oldest_received_at: owner.oldest_age.map(received_before),
         };

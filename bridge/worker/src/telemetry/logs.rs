@@ -26,7 +26,8 @@ const OURS: [&str; 6] = ["causeway_worker", "causeway", "causeway_core", "causew
 pub fn start(format: LogFormat, level: &str) {
     let chosen = std::env::var(LEVEL_VARIABLE).unwrap_or_default();
     let filter = EnvFilter::builder().parse_lossy(directives(level, &chosen));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // A log line that cannot be written is lost, and nothing else: complaining about it on the same stream would end the process.
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).log_internal_errors(false);
     let started = match format {
         LogFormat::Json => {
             let json = builder.json().flatten_event(true).with_current_span(true).with_span_list(false);

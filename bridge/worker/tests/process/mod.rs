@@ -147,7 +147,11 @@ impl Worker {
         std::fs::write(&config, config_with(dir, broker, port, bridge, session)).unwrap();
         let log = format!("worker-{port}");
         let file = |name: &str| Stdio::from(File::create(dir.join(format!("{log}.{name}"))).unwrap());
-        let child = command(environment).args(["run", "-c"]).arg(&config).stdout(file("out")).stderr(file("err")).spawn().unwrap();
+        let log_to =
+            environment.iter().find(|(name, _)| *name == "LOG_TO").map(|(_, path)| File::options().write(true).open(path).unwrap());
+        let stderr = (file("err"), log_to);
+        let stderr = stderr.1.map_or(stderr.0, Stdio::from);
+        let child = command(environment).args(["run", "-c"]).arg(&config).stdout(file("out")).stderr(stderr).spawn().unwrap();
         Self { child, config, dir: dir.to_owned(), log, url: format!("http://127.0.0.1:{port}") }
     }
 
