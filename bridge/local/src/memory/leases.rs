@@ -110,6 +110,7 @@ impl Leases for MemoryLeases {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
     use super::*;
+    use causeway_core::lease::row::LeaseRow;
     use causeway_core::units::UnixMillis;
     use std::sync::Arc;
 
