@@ -18,6 +18,13 @@
 //!
 //! **Size.** The file keeps the size of the largest backlog that it held; the space is used again. `-wal` beside it is cut to
 //! [`WAL_BYTES`] once a burst is over.
+//!
+//! **A full disk.** Even a delete needs space in the write-ahead log first, so a store that filled its disk could never empty itself. A
+//! writer therefore keeps `<file>.reserve`: [`RESERVE_BYTES`], or an eighth of a small disk, really allocated. The first write that finds no
+//! space gives it up. From then on segments are refused with [`StorageFull`](causeway_core::outcome::FaultCode::StorageFull) before they touch
+//! the disk, except where free pages of the database hold them, so that the file does not grow; heads, deletes, anchors, registrations and
+//! dead letters live from what was given up. The write-ahead log is carried over at half of the reserve, so that what was given up always holds
+//! all of it. The reserve is taken again once the disk has twice its size. A store that is opened on a full disk begins without it.
 
 mod connection;
 mod dead_letters;
@@ -26,6 +33,7 @@ mod file;
 mod lock;
 mod managed_subscriptions;
 mod outbox;
+mod reserve;
 mod schema;
 mod store;
 mod thread;
@@ -36,5 +44,6 @@ pub use dead_letters::SqliteDeadLetters;
 pub use error::LocalStoreError;
 pub use managed_subscriptions::SqliteManagedSubscriptions;
 pub use outbox::SqliteOutbox;
+pub use reserve::RESERVE_BYTES;
 pub use store::{OpenMode, SqliteStore};
 pub use thread::QUEUE_CALLS;

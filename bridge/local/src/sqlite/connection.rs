@@ -10,7 +10,7 @@ use std::time::Duration;
 pub const WAL_BYTES: u64 = 16 * 1024 * 1024;
 
 /// How long a call waits for a lock of another program, such as a `sqlite3` shell with an open transaction.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Every statement of this store, with room for the forms of the dead letters' filter in use.
 const CACHED_STATEMENTS: usize = 64;

@@ -1,6 +1,7 @@
 //! The dead letters in SQLite.
 
 use super::SqliteStore;
+use super::reserve::Purpose;
 use super::value::{Id, Number, unknown};
 use crate::paging::{Cursor, PAGE_BYTES};
 use async_trait::async_trait;
@@ -41,7 +42,8 @@ const CATEGORIES: [FaultClass; 5] =
 impl DeadLetters for SqliteDeadLetters {
     async fn park(&self, letter: &DeadLetter) -> Outcome<()> {
         let letter = letter.clone();
-        self.store.shared.thread.write(move |connection| park(connection, letter)).await
+        // A letter that is parked lets its entry be deleted.
+        self.store.shared.thread.write(Purpose::Settle, move |connection| park(connection, &letter)).await
     }
 
     async fn get(&self, id: EntryId) -> Result<Option<DeadLetter>, Fault> {
@@ -58,7 +60,8 @@ impl DeadLetters for SqliteDeadLetters {
     }
 
     async fn delete(&self, id: EntryId) -> Outcome<bool> {
-        self.store.shared.thread.write(move |connection| Ok(connection.prepare_cached(DELETE)?.execute([Id(id)])? > 0)).await
+        let call = move |connection: &mut Connection| Ok(connection.prepare_cached(DELETE)?.execute([Id(id)])? > 0);
+        self.store.shared.thread.write(Purpose::Settle, call).await
     }
 
     async fn probe(&self) -> Result<(), Fault> {
@@ -71,8 +74,9 @@ impl DeadLetters for SqliteDeadLetters {
     }
 }
 
-fn park(connection: &Connection, letter: DeadLetter) -> rusqlite::Result<()> {
-    let Message { topic, payload, qos, retain, mut properties } = letter.message;
+fn park(connection: &Connection, letter: &DeadLetter) -> rusqlite::Result<()> {
+    let Message { topic, payload, qos, retain, properties } = &letter.message;
+    let mut properties = properties.clone();
     // Bytes, and kept as such; everything else of the properties is readable.
     let correlation_data = properties.correlation_data.take();
     let headers = serde_json::to_string(&properties).map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;

@@ -194,7 +194,7 @@ impl LocalStoreError {
 }
 
 /// Whether SQLite ran out of space. Where the index of the write-ahead log cannot grow it says so with an error of its own.
-fn lacks_space(error: &rusqlite::Error) -> bool {
+pub(super) fn lacks_space(error: &rusqlite::Error) -> bool {
     let index = |error: &rusqlite::ffi::Error| error.extended_code == rusqlite::ffi::SQLITE_IOERR_SHMSIZE;
     error.sqlite_error_code() == Some(ErrorCode::DiskFull) || error.sqlite_error().is_some_and(index)
 }
@@ -202,7 +202,7 @@ fn lacks_space(error: &rusqlite::Error) -> bool {
 /// What an error of SQLite during a call means.
 pub(super) fn fault(error: &rusqlite::Error) -> Fault {
     let (code, advice) = match error.sqlite_error_code() {
-        _ if lacks_space(error) => (FaultCode::StorageFull, "free some space"),
+        _ if lacks_space(error) => (FaultCode::StorageFull, "free some space, or wait: sending goes on and frees it"),
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
             (FaultCode::Unavailable, "another program holds a lock on the file; end its transaction")
         }

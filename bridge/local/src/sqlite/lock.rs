@@ -2,7 +2,7 @@
 
 use super::LocalStoreError;
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{Read, Seek, Write};
+use std::io::{ErrorKind, Read, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -38,7 +38,11 @@ impl WriterLock {
         for _ in 0..OWN_CLOSE_TRIES {
             match file.try_lock() {
                 Ok(()) => {
-                    introduce(&mut file).map_err(|error| LocalStoreError::of_io(path, error))?;
+                    match introduce(&mut file) {
+                        // A nameless holder on a full disk is better than none: it is the one that makes room.
+                        Err(error) if error.kind() != ErrorKind::StorageFull => return Err(LocalStoreError::of_io(path, error)),
+                        _ => {}
+                    }
                     return Ok(Self { _file: file });
                 }
                 Err(TryLockError::Error(error)) => return Err(LocalStoreError::of_io(path, error)),

@@ -1,6 +1,7 @@
 //! Managed subscriptions in SQLite.
 
 use super::file::{folder_only_its_users, is_clean_absolute, only_its_users};
+use super::reserve::Purpose;
 use super::{LocalStoreError, OpenMode, SqliteStore};
 use async_trait::async_trait;
 use causeway_core::outcome::{Fault, Outcome};
@@ -58,17 +59,21 @@ impl ManagedSubscriptions for SqliteManagedSubscriptions {
 
     async fn seed(&self, identity: &str, filters: &BTreeSet<String>) -> Outcome<bool> {
         let (identity, filters) = (identity.to_owned(), filters.clone());
-        self.store.shared.thread.write(move |connection| seed(connection, &identity, &filters)).await
+        self.store.shared.thread.write(Purpose::Settle, move |connection| seed(connection, &identity, &filters)).await
     }
 
     async fn remember(&self, identity: &str, filters: &BTreeSet<String>) -> Outcome<bool> {
         let (identity, filters) = (identity.to_owned(), filters.clone());
-        self.store.shared.thread.write(move |connection| remember(connection, &identity, &filters)).await
+        self.store.shared.thread.write(Purpose::Settle, move |connection| remember(connection, &identity, &filters)).await
     }
 
     async fn forget(&self, identity: &str, filter: &str) -> Outcome<()> {
         let (identity, filter) = (identity.to_owned(), filter.to_owned());
-        self.store.shared.thread.write(move |connection| connection.prepare_cached(FORGET)?.execute([identity, filter]).map(|_| ())).await
+        self.store
+            .shared
+            .thread
+            .write(Purpose::Settle, move |connection| connection.prepare_cached(FORGET)?.execute([&identity, &filter]).map(|_| ()))
+            .await
     }
 
     /// Looks at the modes of file and folder as well: somebody may have opened them to others since.

@@ -1,6 +1,7 @@
 //! The outbox in SQLite.
 
 use super::SqliteStore;
+use super::reserve::Purpose;
 use super::value::{Id, Number, unknown};
 use crate::memory::head_slot;
 use crate::paging::{PAGE_BYTES, row_bytes};
@@ -84,7 +85,12 @@ impl Outbox for SqliteOutbox {
             return Outcome::NotDone(head_slot());
         }
         let (log, row) = (log.clone(), row.clone());
-        shared.thread.write(move |connection| put(connection, &log, slot, &row)).await
+        let purpose = match &row {
+            // Without its anchor an owner cannot drain.
+            Row::Anchor(_) => Purpose::Settle,
+            Row::Segment(segment) => Purpose::Append(segment.body.len() as u64),
+        };
+        shared.thread.write(purpose, move |connection| put(connection, &log, slot, &row)).await
     }
 
     async fn put_head(&self, log: &LogName, head: &Head) -> Outcome<bool> {
@@ -92,12 +98,12 @@ impl Outbox for SqliteOutbox {
         shared.calls.wrote();
         let (log, head) = (log.clone(), head.clone());
         let call = move |connection: &mut Connection| {
-            let progress = Progress { settled_ahead: head.settled_ahead, attempts: head.attempts };
+            let progress = Progress { settled_ahead: head.settled_ahead.clone(), attempts: head.attempts.clone() };
             let progress = serde_json::to_string(&progress).map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
             let values = params![log.as_str(), HEAD, Number(head.epoch.0), Number(head.drained.0), progress];
             Ok(connection.prepare_cached(PUT_HEAD)?.execute(values)? > 0)
         };
-        shared.thread.write(call).await
+        shared.thread.write(Purpose::Settle, call).await
     }
 
     async fn read_page(&self, log: &LogName, after: Slot, up_to: Slot) -> Result<Page, Fault> {
@@ -118,13 +124,13 @@ impl Outbox for SqliteOutbox {
             let transaction = connection.transaction()?;
             {
                 let mut delete = transaction.prepare_cached(DELETE)?;
-                for slot in slots {
+                for slot in &slots {
                     delete.execute(params![log.as_str(), Number(slot.0)])?;
                 }
             }
             transaction.commit()
         };
-        shared.thread.write(call).await
+        shared.thread.write(Purpose::Settle, call).await
     }
 
     async fn register(&self, record: &LogRecord) -> Outcome<bool> {
@@ -135,7 +141,7 @@ impl Outbox for SqliteOutbox {
             let values = params![record.log.as_str(), Number(record.epoch.0), record.lanes, state_name(record.state)];
             Ok(connection.prepare_cached(REGISTER)?.execute(values)? > 0)
         };
-        shared.thread.write(call).await
+        shared.thread.write(Purpose::Settle, call).await
     }
 
     async fn list_logs(&self) -> Result<Vec<LogRecord>, Fault> {

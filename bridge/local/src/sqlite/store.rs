@@ -2,6 +2,7 @@
 
 use super::file::{self, Identity};
 use super::lock::WriterLock;
+use super::reserve::Reserve;
 use super::thread::StoreThread;
 use super::{LocalStoreError, SqliteDeadLetters, SqliteOutbox, connection, schema};
 use crate::calls::Calls;
@@ -48,7 +49,7 @@ impl SqliteStore {
             OpenMode::ReadOnly => {
                 let path = file::existing(path.as_ref())?;
                 let connection = connection::open_to_read(&path)?;
-                Self::start(path, connection, None)
+                Self::start(path, connection, None, None)
             }
         }
     }
@@ -60,17 +61,27 @@ impl SqliteStore {
             return Ok(Self { shared });
         }
         let lock = WriterLock::acquire(&path)?;
-        let connection = connection::open_to_write(&path)?;
-        let store = Self::start(path.clone(), connection, Some(lock))?;
+        let mut reserve = Reserve::of(&path);
+        let connection = match connection::open_to_write(&path) {
+            Err(LocalStoreError::Full { .. }) if reserve.give_up() => connection::open_to_write(&path),
+            opened => opened,
+        }?;
+        reserve.begin(&connection).map_err(|error| LocalStoreError::of(path.clone(), error))?;
+        let store = Self::start(path.clone(), connection, Some(reserve), Some(lock))?;
         writers.retain(|(_, shared)| shared.strong_count() > 0);
         writers.push((path, Arc::downgrade(&store.shared)));
         Ok(store)
     }
 
-    fn start(path: PathBuf, connection: rusqlite::Connection, lock: Option<WriterLock>) -> Result<Self, LocalStoreError> {
+    fn start(
+        path: PathBuf,
+        connection: rusqlite::Connection,
+        reserve: Option<Reserve>,
+        lock: Option<WriterLock>,
+    ) -> Result<Self, LocalStoreError> {
         let failed = |error| LocalStoreError::of_io(path.clone(), error);
         let identity = file::identity(&path).map_err(failed)?;
-        let thread = StoreThread::start(connection).map_err(failed)?;
+        let thread = StoreThread::start(connection, reserve).map_err(failed)?;
         Ok(Self { shared: Arc::new(Shared { thread, calls: Calls::default(), path, identity, _lock: lock }) })
     }
 
