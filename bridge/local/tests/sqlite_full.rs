@@ -87,10 +87,15 @@ fn large_letter() -> causeway_core::dead_letter::DeadLetter {
 struct SmallDisk(PathBuf);
 
 impl SmallDisk {
-    /// `None` where this user may not mount.
+    /// `None`, and a line that says so, where this user may not mount.
+    #[allow(clippy::print_stderr, reason = "a skipped test must be seen")]
     fn mount(at: &Path, size: &str) -> Option<Self> {
         let mounted = Command::new("mount").args(["-t", "tmpfs", "-o"]).arg(format!("size={size}")).arg("causeway-test").arg(at).output();
-        mounted.is_ok_and(|output| output.status.success()).then(|| Self(at.to_owned()))
+        if mounted.is_ok_and(|output| output.status.success()) {
+            return Some(Self(at.to_owned()));
+        }
+        eprintln!("SKIPPED: this user may not mount a small disk");
+        None
     }
 }
 
@@ -168,10 +173,7 @@ async fn slots(outbox: &SqliteOutbox) -> Vec<u64> {
 /// Fills the disk with nothing but its own files, and needs no other space than what sending gives back.
 async fn drains_a_full_disk(disk: &str, size: usize) {
     let folder = tempfile::tempdir().unwrap();
-    let Some(disk) = SmallDisk::mount(folder.path(), disk) else {
-        eprintln!("SKIPPED: this user may not mount a small disk");
-        return;
-    };
+    let Some(disk) = SmallDisk::mount(folder.path(), disk) else { return };
     let path = disk.0.join("causeway.db");
     let store = SqliteStore::open(&path, OpenMode::ReadWrite).unwrap();
     assert!(disk.0.join("causeway.db.reserve").metadata().unwrap().blocks() * 512 >= 256 * 1024, "the reserve is really allocated");
@@ -217,10 +219,7 @@ async fn a_full_disk_drains_and_goes_on_with_large_rows() {
 #[tokio::test]
 async fn a_kill_on_a_full_disk_loses_nothing_and_it_drains_afterwards() {
     let folder = tempfile::tempdir().unwrap();
-    let Some(disk) = SmallDisk::mount(folder.path(), "8m") else {
-        eprintln!("SKIPPED: this user may not mount a small disk");
-        return;
-    };
+    let Some(disk) = SmallDisk::mount(folder.path(), "8m") else { return };
     let path = disk.0.join("causeway.db");
     let mut child = Child::start("child_fills_the_disk", &path);
     let last: u64 = child.line().parse().unwrap();
@@ -250,10 +249,7 @@ async fn child_fills_the_disk() {
 #[tokio::test]
 async fn a_disk_that_others_filled_is_no_obstacle_to_a_restart() {
     let folder = tempfile::tempdir().unwrap();
-    let Some(disk) = SmallDisk::mount(folder.path(), "8m") else {
-        eprintln!("SKIPPED: this user may not mount a small disk");
-        return;
-    };
+    let Some(disk) = SmallDisk::mount(folder.path(), "8m") else { return };
     let path = disk.0.join("causeway.db");
     let store = SqliteStore::open(&path, OpenMode::ReadWrite).unwrap();
     for slot in 1..=20 {
