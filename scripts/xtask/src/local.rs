@@ -145,8 +145,13 @@ async fn start(options: &StackOptions, dir: &Path) -> Result<State> {
         }
     }
     let mut environment = rig.launch.environment.clone();
-    environment.insert("CAUSEWAY_BROKER_URL".to_owned(), rig.stack.broker.url());
-    environment.insert("CAUSEWAY_QUEUE_URL".to_owned(), rig.stack.queue_url.clone());
+    // The second name of each is the one that the configurations of `causeway init` read.
+    for name in ["CAUSEWAY_BROKER_URL", "BROKER_URL"] {
+        environment.insert(name.to_owned(), rig.stack.broker.url());
+    }
+    for name in ["CAUSEWAY_QUEUE_URL", "QUEUE_URL"] {
+        environment.insert(name.to_owned(), rig.stack.queue_url.clone());
+    }
     let state = State::of(rig.stack.processes(), environment);
     state.save(dir)?;
     std::fs::write(env_file(dir), state.exports()).context("cannot write the environment")?;

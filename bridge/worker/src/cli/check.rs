@@ -40,9 +40,16 @@ fn answer(args: &Args) -> (String, u8) {
     let valid = errors == 0;
     let budgets = examined.config.as_ref().map(|config| config.budgets()).unwrap_or_default();
     let code = if valid { 0 } else { files::UNUSABLE };
+    let not_built = examined.clone().into_loaded().map(|loaded| causeway_core::config::not_built(&loaded)).unwrap_or_default();
     if args.json {
         let shown = if valid { budgets.iter().map(budget::as_json).collect() } else { Vec::new() };
-        return (format!("{:#}\n", json!({ "valid": valid, "faults": files::as_json(&examined.faults), "budgets": shown })), code);
+        return (
+            format!(
+                "{:#}\n",
+                json!({ "valid": valid, "faults": files::as_json(&examined.faults), "budgets": shown, "not_built": files::as_json(&not_built) })
+            ),
+            code,
+        );
     }
     let mut text = files::report(&examined.faults, &read);
     let warned = if warnings == 0 { String::new() } else { format!(", {}", counted(warnings, "warning")) };
@@ -56,6 +63,12 @@ fn answer(args: &Args) -> (String, u8) {
     }
     for one in &budgets {
         text.push_str(&format!("  {}\n", budget::summary(one)));
+    }
+    if !not_built.is_empty() {
+        text.push_str("\n`run` of this release refuses what it does not do yet:\n");
+        for fault in &not_built {
+            text.push_str(&format!("  {}  {}\n", fault.at, fault.path));
+        }
     }
     (text, code)
 }

@@ -104,6 +104,8 @@ pub async fn execute(args: DoctorArgs) -> Result<ExitCode, CliError> {
     }
     findings.extend(outbox(config, aws.as_ref()).await);
     findings.extend(dead_letters(config, aws.as_ref()).await);
+    findings.extend(leases(config, aws.as_ref()).await);
+    findings.extend(subscriptions(config, aws.as_ref()).await);
     findings.extend(queues(config, aws.as_ref()).await);
     findings.extend(brokers(config).await);
     let well = findings.iter().all(|finding| finding.ok);
@@ -171,6 +173,30 @@ async fn dead_letters(config: &Config, aws: Option<&AwsClients>) -> Option<Findi
         return Some(finding);
     }
     Some(match StoreSet::open_dead_letters(&config.stores, aws, Purpose::Look) {
+        Ok(Some(store)) => probed(part, bounded(store.probe()).await),
+        Ok(None) => return None,
+        Err(error) => error.into(),
+    })
+}
+
+async fn leases(config: &Config, aws: Option<&AwsClients>) -> Option<Finding> {
+    let part = "stores.lease";
+    if let Some(finding) = without_store(part, config.stores.lease_backend()?) {
+        return Some(finding);
+    }
+    Some(match StoreSet::open_leases(&config.stores, aws, Purpose::Look) {
+        Ok(Some(store)) => probed(part, bounded(store.probe()).await),
+        Ok(None) => return None,
+        Err(error) => error.into(),
+    })
+}
+
+async fn subscriptions(config: &Config, aws: Option<&AwsClients>) -> Option<Finding> {
+    let part = "stores.managed_subscriptions";
+    if let Some(finding) = without_store(part, config.stores.subscription_backend()?) {
+        return Some(finding);
+    }
+    Some(match StoreSet::open_subscriptions(&config.stores, aws, Purpose::Look) {
         Ok(Some(store)) => probed(part, bounded(store.probe()).await),
         Ok(None) => return None,
         Err(error) => error.into(),

@@ -74,9 +74,11 @@ mod tests {
     }
 
     #[test]
-    fn the_standalone_starter_runs_on_this_release() {
-        let loaded = load(&[Source { name: "standalone", text: STANDALONE }], &|_| None).unwrap();
-        assert_eq!(not_built(&loaded), []);
+    fn both_starters_run_on_this_release() {
+        for (name, text) in [("standalone", STANDALONE), ("clustered", CLUSTERED)] {
+            let loaded = load(&[Source { name, text }], &|_| None).unwrap();
+            assert_eq!(not_built(&loaded), [], "{name}");
+        }
     }
 
     #[test]
