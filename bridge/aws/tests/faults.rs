@@ -47,6 +47,7 @@ fn batch(count: u128) -> Vec<Arc<Entry>> {
         source: "s".into(),
         received_at: UnixMillis(0),
         expires_at: None,
+        redrive: None,
         message: Message { topic: "t".to_owned(), payload: Bytes::from_static(SECRET.as_bytes()), ..Message::default() },
     };
     (0..count).map(|id| Arc::new(entry(id))).collect()

@@ -27,6 +27,7 @@ fn entry(id: u128, message: Message) -> Arc<Entry> {
         source: "plant".into(),
         received_at: UnixMillis(1_772_366_400_123),
         expires_at: None,
+        redrive: None,
         message,
     })
 }

@@ -87,7 +87,15 @@ async fn both_keep_the_heart_of_their_contracts_on_ministack() {
 
 fn letter(payload: usize, redrive_count: u32, attempts: u32) -> DeadLetter {
     let message = Message { topic: "a/b".to_owned(), payload: vec![7_u8; payload].into(), ..Message::default() };
-    let entry = Entry { id: Id128(77), route: "r".into(), source: "s".into(), received_at: UnixMillis(1), expires_at: None, message };
+    let entry = Entry {
+        id: Id128(77),
+        route: "r".into(),
+        source: "s".into(),
+        received_at: UnixMillis(1),
+        expires_at: None,
+        redrive: None,
+        message,
+    };
     let fault = Fault::new(FaultCode::Refused, "no");
     DeadLetter { redrive_count, ..DeadLetter::new(&entry, &Destination::default(), &fault, attempts, UnixMillis(1_772_366_400_000)) }
 }

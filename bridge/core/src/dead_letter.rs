@@ -101,7 +101,7 @@ impl DeadLetter {
             reason: fault.code.as_str().to_ascii_lowercase(),
             last_error: fault.detail.clone(),
             attempts,
-            redrive_count: 0,
+            redrive_count: entry.redrives(),
             state: DeadLetterState::Dead,
             failed_at,
             received_at: entry.received_at,

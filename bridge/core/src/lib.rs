@@ -9,6 +9,7 @@ pub mod drain;
 pub mod identity;
 pub mod lease;
 pub mod log;
+pub mod mailbox;
 pub mod member;
 pub mod message;
 pub mod outcome;

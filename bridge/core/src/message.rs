@@ -67,4 +67,23 @@ pub struct Entry {
     pub expires_at: Option<UnixMillis>,
     /// The message itself.
     pub message: Message,
+    /// How it came back from the dead letters, if it did.
+    pub redrive: Option<Redrive>,
+}
+
+/// What is told of an entry that was put back from the dead letters. The entry keeps its id, its message and its times.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Redrive {
+    /// How often it was put back, this time included.
+    pub attempt: u32,
+    /// The request that put it back.
+    pub causation: String,
+}
+
+impl Entry {
+    /// How often it was put back from the dead letters.
+    #[must_use]
+    pub fn redrives(&self) -> u32 {
+        self.redrive.as_ref().map_or(0, |redrive| redrive.attempt)
+    }
 }

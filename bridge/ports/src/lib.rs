@@ -16,6 +16,7 @@ use causeway_core::identity::{EntryId, Epoch, LogName, Slot};
 use causeway_core::lease::row::{OwnerFacts, RawLease};
 use causeway_core::lease::{LeaseAnswer, LeaseWrite};
 pub use causeway_core::log::{Page, Put};
+pub use causeway_core::mailbox::{Mail, MailboxName};
 use causeway_core::message::{Entry, Message};
 use causeway_core::outcome::{Fault, Outcome};
 use causeway_core::rows::{Head, Row, RowMeta};
@@ -185,6 +186,54 @@ pub struct StoreUsage {
     pub read_units: Option<f64>,
 }
 
+/// How a move ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Moved {
+    /// The segment stands at its slot and the mail is gone: by this call, or by an earlier attempt with the same segment.
+    Stored,
+    /// Another row stands at the slot; nothing was changed.
+    Occupied(RowMeta),
+    /// Some of the mail is not there any more: another process moved it, or it was withdrawn. Nothing was changed; read the mailbox again.
+    MailGone,
+}
+
+/// Where everybody who does not own a log leaves entries for it. Implemented by the store that keeps the log.
+#[async_trait]
+pub trait Mailbox: Send + Sync {
+    /// Puts the mail, unless mail of that id stands already; answers whether it was put.
+    async fn post(&self, mailbox: &MailboxName, mail: &Mail) -> Outcome<bool>;
+
+    /// The first mail, by id: at most `limit` pieces (and [`causeway_core::mailbox::MAX_MOVE_ROWS`]) and about
+    /// [`causeway_core::mailbox::MAX_MOVE_BYTES`]. Always from the start: who read on behind what was read would miss what came in between.
+    async fn read_mail(&self, mailbox: &MailboxName, limit: usize) -> Result<Vec<Mail>, Fault>;
+
+    /// In one transaction: puts `segment` at `slot` if the slot is empty, and deletes the mail of those ids if all of it exists.
+    async fn move_mail(&self, log: &LogName, slot: Slot, segment: &Row, mailbox: &MailboxName, mail: &[String]) -> Outcome<Moved>;
+}
+
+/// How putting a dead letter back ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PutBack {
+    /// The letter is redriven and its mail is posted: by this call, or by an earlier attempt of the same redrive.
+    Done,
+    /// The letter is not what the caller saw: it is gone, in another state, or was put back by somebody else. Nothing was changed.
+    Conflict,
+}
+
+/// Puts dead letters back on their way. Spans the dead letters and the mailbox.
+#[async_trait]
+pub trait Redrives: Send + Sync {
+    /// In one transaction: turns the letter into a tombstone (state redriven, its count raised by one) if it is dead and its count is `letter`'s, and
+    /// posts `mail` if no mail of that id stands. `request` names the redrive and makes a repeated call of it one.
+    async fn put_back(&self, letter: &DeadLetter, mailbox: &MailboxName, mail: &Mail, request: &str) -> Outcome<PutBack>;
+
+    /// Turns the letter into a tombstone like [`Self::put_back`], posting nothing: its message was sent past the log.
+    async fn mark_redriven(&self, letter: &DeadLetter, request: &str) -> Outcome<PutBack>;
+
+    /// Sets the letter aside as parked, if it is dead and its count is `letter`'s.
+    async fn set_aside(&self, letter: &DeadLetter) -> Outcome<PutBack>;
+}
+
 /// A batch's limits at a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SinkLimits {
@@ -257,7 +306,8 @@ pub struct DeadLetterPage {
 /// Where dead letters are kept.
 #[async_trait]
 pub trait DeadLetters: Send + Sync {
-    /// Keeps the letter. The same id again changes nothing and is `Done`.
+    /// Keeps the letter. The same id again changes nothing and is `Done`, except where the letter was redriven exactly as often as this one tells:
+    /// then its message died again.
     async fn park(&self, letter: &DeadLetter) -> Outcome<()>;
 
     /// One letter.

@@ -164,6 +164,7 @@ fn entry(id: u128, payload: &str) -> Arc<Entry> {
         source: "s".into(),
         received_at: UnixMillis(0),
         expires_at: None,
+        redrive: None,
         message: Message { payload: Bytes::copy_from_slice(payload.as_bytes()), ..Message::default() },
     })
 }

@@ -364,6 +364,7 @@ mod tests {
             source: "s".into(),
             received_at: UnixMillis(0),
             expires_at: None,
+            redrive: None,
             message: Message::default(),
         };
         let fault = causeway_core::outcome::Fault::new(causeway_core::outcome::FaultCode::Refused, "no");

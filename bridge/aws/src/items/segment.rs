@@ -104,6 +104,7 @@ mod tests {
                 source: "plant-telemetry".into(),
                 received_at: UnixMillis(1_772_366_400_000 + u64::from(i)),
                 expires_at: None,
+                redrive: None,
                 message: Message {
                     topic: format!("plant/a/line3/press{:04}/telemetry", noise % 400),
                     payload: Bytes::from(json),

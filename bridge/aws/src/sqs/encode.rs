@@ -72,6 +72,7 @@ mod tests {
             source: "plant".into(),
             received_at: UnixMillis(1_772_366_400_123),
             expires_at: None,
+            redrive: None,
             message,
         }
     }

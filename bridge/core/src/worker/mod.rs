@@ -218,6 +218,7 @@ impl Owner {
                 source: Arc::clone(receiver),
                 received_at: wall,
                 expires_at,
+                redrive: None,
                 message: message.clone(),
             });
             self.writer.push(Pending { entry, delivery, completes_delivery: nth == last, since: now });

@@ -42,6 +42,7 @@ fn entry() -> impl Strategy<Value = Arc<Entry>> {
                 source: source.into(),
                 received_at: UnixMillis(received),
                 expires_at: expires.map(UnixMillis),
+                redrive: None,
                 message,
             })
         },

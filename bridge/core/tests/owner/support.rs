@@ -41,6 +41,7 @@ pub fn entry_of(text: &str, id: u128) -> Arc<Entry> {
         source: "in".into(),
         received_at: UnixMillis(0),
         expires_at: None,
+        redrive: None,
         message: message(text),
     })
 }

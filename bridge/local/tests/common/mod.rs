@@ -37,6 +37,7 @@ pub fn letter(id: u128) -> DeadLetter {
         source: "source".into(),
         received_at: UnixMillis(1),
         expires_at: None,
+        redrive: None,
         message: Message { topic: "topic".to_owned(), payload: Bytes::from_static(b"payload"), ..Message::default() },
     };
     DeadLetter::new(&entry, &Default::default(), &Fault::new(FaultCode::Refused, "no"), 1, UnixMillis(2))

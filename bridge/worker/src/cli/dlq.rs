@@ -239,7 +239,15 @@ mod tests {
 
     fn letter(payload: &'static [u8]) -> DeadLetter {
         let message = Message { topic: "a/b".to_owned(), payload: Bytes::from_static(payload), ..Message::default() };
-        let entry = Entry { id: Id128(7), route: "r".into(), source: "in".into(), received_at: UnixMillis(1), expires_at: None, message };
+        let entry = Entry {
+            id: Id128(7),
+            route: "r".into(),
+            source: "in".into(),
+            received_at: UnixMillis(1),
+            expires_at: None,
+            redrive: None,
+            message,
+        };
         DeadLetter::new(&entry, &Destination::default(), &Fault::new(FaultCode::InvalidPayload, "no"), 1, UnixMillis(2))
     }
 
