@@ -69,6 +69,43 @@ pub struct Position {
     pub index: u32,
 }
 
+/// One lane of a partition's log, counted from 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LaneId(pub u32);
+
+impl LaneId {
+    /// The lane as an index.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// The lane of an ordering key among `lanes`. The same in every release: what stands in a log is sent in order only if a key keeps its lane.
+    ///
+    /// FNV-1a over the key's bytes, its halves folded, modulo the number of lanes.
+    #[must_use]
+    pub fn of(key: &[u8], lanes: u32) -> Self {
+        let hash = key.iter().fold(0xCBF2_9CE4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01B3));
+        let folded = (hash ^ (hash >> 32)) & u64::from(u32::MAX);
+        Self(u32::try_from(folded % u64::from(lanes.max(1))).unwrap_or(0))
+    }
+}
+
+impl fmt::Display for LaneId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Where an entry stands in its partition.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    /// The lane.
+    pub lane: LaneId,
+    /// The position in the lane's log.
+    pub position: Position,
+}
+
 /// One connection of a source, counted from 1 within the process. An acknowledgement never crosses to another connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionEpoch(pub u64);
@@ -190,6 +227,51 @@ impl LogName {
     }
 }
 
+impl LogName {
+    /// The partition: a session id, or that of one process, see [`partition_of_process`].
+    #[must_use]
+    pub fn partition(&self) -> &str {
+        self.0.split('#').nth(2).unwrap_or_default()
+    }
+
+    /// The lane.
+    #[must_use]
+    pub fn lane(&self) -> LaneId {
+        LaneId(self.0.split('#').nth(3).and_then(|lane| lane.parse().ok()).unwrap_or_default())
+    }
+
+    /// The log of another lane of the same partition.
+    #[must_use]
+    pub fn in_lane(&self, lane: LaneId) -> Self {
+        Self(format!("LOG#{}#{}#{lane}", self.bridge(), self.partition()))
+    }
+}
+
+/// The partition of one process that has a log of its own, because its session is not owned exclusively: `<session>@<nonce>`, the nonce being that
+/// of the process's start, as 16 hexadecimal digits.
+#[must_use]
+pub fn partition_of_process(session: &str, nonce: u64) -> String {
+    format!("{session}@{nonce:016x}")
+}
+
+/// The session that a partition belongs to, and whether the partition is that of one process.
+#[must_use]
+pub fn session_of(partition: &str) -> (&str, bool) {
+    let is_nonce = |text: &str| text.len() == 16 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    match partition.rsplit_once('@') {
+        Some((session, nonce)) if !session.is_empty() && is_nonce(nonce) => (session, true),
+        _ => (partition, false),
+    }
+}
+
+/// The key of the lease under which a log is written, adopted, and removed: `LEASE#<session>` where the session is owned exclusively,
+/// `LEASE#log:<partition>` where each process has a log of its own. All lanes of a partition have one lease.
+#[must_use]
+pub fn lease_of(log: &LogName) -> String {
+    let partition = log.partition();
+    if session_of(partition).1 { format!("LEASE#log:{partition}") } else { format!("LEASE#{partition}") }
+}
+
 impl fmt::Display for LogName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
@@ -208,4 +290,41 @@ pub enum IdentityError {
         /// The refused part.
         part: String,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn a_key_keeps_its_lane_in_every_release() {
+        let lanes: Vec<u32> = ["", "t", "plant/1/temperature", "plant/2/temperature", "\u{e4}"].iter().map(|key| LaneId::of(key.as_bytes(), 64).0).collect();
+        assert_eq!(lanes, [PINNED]);
+        assert!((0..100).all(|nth| LaneId::of(format!("{nth}").as_bytes(), 1) == LaneId(0)));
+    }
+
+    #[test]
+    fn keys_spread_over_the_lanes() {
+        for lanes in [2_u32, 3, 4, 8, 64] {
+            let mut counts = vec![0_u32; lanes as usize];
+            for nth in 0..lanes * 200 {
+                counts[LaneId::of(format!("site/{nth}/state").as_bytes(), lanes).index()] += 1;
+            }
+            assert!(counts.iter().all(|count| (100..400).contains(count)), "{lanes} lanes: {counts:?}");
+        }
+    }
+
+    #[test]
+    fn a_log_tells_its_parts_and_its_lease() {
+        let log = LogName::new("b", "s", 3).unwrap();
+        assert_eq!((log.bridge(), log.partition(), log.lane()), ("b", "s", LaneId(3)));
+        assert_eq!(log.in_lane(LaneId(0)).as_str(), "LOG#b#s#0");
+        assert_eq!(lease_of(&log), "LEASE#s");
+        let partition = partition_of_process("s", 0xaf3);
+        let own = LogName::new("b", &partition, 1).unwrap();
+        assert_eq!(lease_of(&own), "LEASE#log:s@0000000000000af3");
+        assert_eq!(lease_of(&own.in_lane(LaneId(0))), lease_of(&own));
+        assert_eq!((session_of(&partition), session_of("s"), session_of("s@home")), (("s", true), ("s", false), ("s@home", false)));
+    }
 }

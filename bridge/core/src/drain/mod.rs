@@ -1,11 +1,11 @@
 //! What to send next.
 //!
-//! Entries leave in slot order. One that has to wait for its next attempt lets others pass; how far they may get ahead of it is bounded, because
+//! Entries of a lane leave in slot order, those of several lanes in the order in which they were taken up. One that has to wait for its next attempt lets others pass; how far they may get ahead of it is bounded, because
 //! everything settled behind it has to be remembered.
 
 pub mod retry;
 
-use crate::identity::{Id128, Position};
+use crate::identity::{Id128, LaneId, Place, Position};
 use crate::message::Entry;
 use crate::units::Instant;
 use core::time::Duration;
@@ -16,7 +16,9 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct Item {
     /// Where it stands in the log.
-    pub position: Position,
+    pub place: Place,
+    /// Its turn: given by [`Drain::admit`].
+    pub turn: u64,
     /// The entry.
     pub entry: Arc<Entry>,
     /// The index of its route.
@@ -76,32 +78,80 @@ pub struct Launch {
     pub expired: Vec<Item>,
 }
 
+/// What one route sends.
 #[derive(Debug, Default)]
-struct Lane {
-    ready: BTreeMap<Position, Item>,
+struct Sending {
+    /// By turn.
+    ready: BTreeMap<u64, Item>,
     in_flight: usize,
     last_send_began: Option<Instant>,
+}
+
+/// What one lane of the log has in memory.
+#[derive(Clone, Copy, Debug, Default)]
+struct Share {
+    count: usize,
+    weight: usize,
+    in_flight: usize,
 }
 
 /// The entries in memory: ready, waiting for another attempt, in flight.
 #[derive(Debug)]
 pub struct Drain {
     paces: Vec<Pace>,
-    lanes: Vec<Lane>,
-    waiting: BTreeMap<(Instant, Position), Item>,
+    routes: Vec<Sending>,
+    shares: Vec<Share>,
+    waiting: BTreeMap<(Instant, u64), Item>,
     flights: HashMap<BatchId, Vec<Item>>,
     parks: HashMap<ParkId, Item>,
     next_id: u64,
+    next_turn: u64,
     weight: usize,
     count: usize,
 }
 
 impl Drain {
-    /// One lane of sending for each route.
+    /// One queue for each route.
     #[must_use]
     pub fn new(paces: Vec<Pace>) -> Self {
-        let lanes = paces.iter().map(|_| Lane::default()).collect();
-        Self { paces, lanes, waiting: BTreeMap::new(), flights: HashMap::new(), parks: HashMap::new(), next_id: 0, weight: 0, count: 0 }
+        Self {
+            routes: paces.iter().map(|_| Sending::default()).collect(),
+            paces,
+            shares: Vec::new(),
+            waiting: BTreeMap::new(),
+            flights: HashMap::new(),
+            parks: HashMap::new(),
+            next_id: 0,
+            next_turn: 0,
+            weight: 0,
+            count: 0,
+        }
+    }
+
+    fn share(&self, lane: LaneId) -> Share {
+        self.shares.get(lane.index()).copied().unwrap_or_default()
+    }
+
+    fn share_mut(&mut self, lane: LaneId) -> &mut Share {
+        share_of(&mut self.shares, lane)
+    }
+
+    /// Entries of `lane` in memory that are not settled.
+    #[must_use]
+    pub fn len_of(&self, lane: LaneId) -> usize {
+        self.share(lane).count
+    }
+
+    /// What those of `lane` weigh, in bytes.
+    #[must_use]
+    pub fn weight_of(&self, lane: LaneId) -> usize {
+        self.share(lane).weight
+    }
+
+    /// Entries of `lane` being sent or parked.
+    #[must_use]
+    pub fn in_flight_from(&self, lane: LaneId) -> usize {
+        self.share(lane).in_flight
     }
 
     /// Entries in memory that are not settled.
@@ -125,33 +175,33 @@ impl Drain {
     /// Entries being sent or parked.
     #[must_use]
     pub fn in_flight(&self) -> usize {
-        self.lanes.iter().map(|lane| lane.in_flight).sum::<usize>() + self.parks.len()
+        self.routes.iter().map(|sending| sending.in_flight).sum::<usize>() + self.parks.len()
     }
 
     /// Entries of `route` being sent or parked.
     #[must_use]
     pub fn in_flight_of(&self, route: usize) -> usize {
-        self.lanes.get(route).map_or(0, |lane| lane.in_flight) + self.parks.values().filter(|item| item.route == route).count()
+        self.routes.get(route).map_or(0, |sending| sending.in_flight) + self.parks.values().filter(|item| item.route == route).count()
     }
 
     /// Entries of `route` in memory.
     #[must_use]
     pub fn count_of(&self, route: usize) -> usize {
-        self.lanes.get(route).map_or(0, |lane| lane.ready.len() + lane.in_flight)
+        self.routes.get(route).map_or(0, |sending| sending.ready.len() + sending.in_flight)
             + self.waiting.values().chain(self.parks.values()).filter(|item| item.route == route).count()
     }
 
-    /// The attempts of entries that were tried and are not settled, oldest first, at most `limit`.
+    /// The attempts of entries of `lane` that were tried and are not settled, oldest first, at most `limit`.
     #[must_use]
-    pub fn attempts(&self, limit: usize) -> Vec<(Position, u32)> {
+    pub fn attempts(&self, lane: LaneId, limit: usize) -> Vec<(Position, u32)> {
         let mut attempts: Vec<(Position, u32)> = self
             .waiting
             .values()
             .chain(self.parks.values())
             .chain(self.flights.values().flatten())
-            .chain(self.lanes.iter().flat_map(|lane| lane.ready.values()))
-            .filter(|item| item.attempts > 0)
-            .map(|item| (item.position, item.attempts))
+            .chain(self.routes.iter().flat_map(|sending| sending.ready.values()))
+            .filter(|item| item.attempts > 0 && item.place.lane == lane)
+            .map(|item| (item.place.position, item.attempts))
             .collect();
         attempts.sort_unstable();
         attempts.truncate(limit);
@@ -165,25 +215,31 @@ impl Drain {
             .values()
             .chain(self.parks.values())
             .chain(self.flights.values().flatten())
-            .chain(self.lanes.iter().filter_map(|lane| lane.ready.first_key_value().map(|(_, item)| item)))
-            .min_by_key(|item| item.position)
+            .chain(self.routes.iter().filter_map(|sending| sending.ready.first_key_value().map(|(_, item)| item)))
+            .min_by_key(|item| item.turn)
     }
 
     /// Takes a loaded entry to be sent.
-    pub fn push(&mut self, item: Item) {
-        self.admit(&item);
+    pub fn push(&mut self, mut item: Item) {
+        self.admit(&mut item);
         self.make_ready(item);
     }
 
     /// Counts an entry that the caller keeps: it will be parked or settled, never sent.
-    pub fn admit(&mut self, item: &Item) {
+    pub fn admit(&mut self, item: &mut Item) {
+        item.turn = self.next_turn;
+        self.next_turn += 1;
+        let weight = item.entry.message.weight();
         self.count += 1;
-        self.weight += item.entry.message.weight();
+        self.weight += weight;
+        let share = self.share_mut(item.place.lane);
+        share.count += 1;
+        share.weight += weight;
     }
 
     fn make_ready(&mut self, item: Item) {
-        if let Some(lane) = self.lanes.get_mut(item.route) {
-            lane.ready.insert(item.position, item);
+        if let Some(sending) = self.routes.get_mut(item.route) {
+            sending.ready.insert(item.turn, item);
         }
     }
 
@@ -204,8 +260,8 @@ impl Drain {
     pub fn wake_at(&self, now: Instant) -> Option<Instant> {
         let waiting = self.waiting.first_key_value().map(|((at, _), _)| *at);
         let lingering =
-            self.lanes.iter().zip(&self.paces).filter(|(lane, pace)| lane.in_flight < pace.max_in_flight).filter_map(|(lane, pace)| {
-                let (_, first) = lane.ready.first_key_value()?;
+            self.routes.iter().zip(&self.paces).filter(|(sending, pace)| sending.in_flight < pace.max_in_flight).filter_map(|(sending, pace)| {
+                let (_, first) = sending.ready.first_key_value()?;
                 Some(first.ready_at.plus(pace.linger))
             });
         // What lingered long enough and still did not leave waits for an event; it must not hide the next pause's end.
@@ -213,16 +269,21 @@ impl Drain {
     }
 
     /// What is to leave now, if anything: a full batch, or a smaller one where nothing is under way or its oldest entry has waited long enough.
-    /// `eager` sends whatever is ready; nothing that stands behind `up_to` leaves. Entries that `is_expired` means do not go with the batch.
-    pub fn launch(&mut self, now: Instant, eager: bool, up_to: Option<Position>, is_expired: impl Fn(&Item) -> bool) -> Option<Launch> {
-        for route in 0..self.lanes.len() {
-            let (Some(lane), Some(pace)) = (self.lanes.get_mut(route), self.paces.get(route)) else { continue };
-            let Some(count) = batch_count(lane, pace, now, eager, up_to) else { continue };
+    /// `eager` sends whatever is ready; nothing leaves that stands behind the limit of its lane (`limits`, by lane; a lane that is missing there has
+    /// none). Entries that `is_expired` means do not go with the batch.
+    pub fn launch(&mut self, now: Instant, eager: bool, limits: &[Option<Position>], is_expired: impl Fn(&Item) -> bool) -> Option<Launch> {
+        let may_leave = |item: &Item| {
+            limits.get(item.place.lane.index()).copied().flatten().is_none_or(|up_to| item.place.position <= up_to)
+        };
+        for route in 0..self.routes.len() {
+            let (Some(sending), Some(pace)) = (self.routes.get_mut(route), self.paces.get(route)) else { continue };
+            let Some(count) = batch_count(sending, pace, now, eager, may_leave) else { continue };
             let mut items = Vec::with_capacity(count);
             let mut expired = Vec::new();
             let mut delays = Vec::new();
             for _ in 0..count {
-                let Some((_, mut item)) = lane.ready.pop_first() else { break };
+                let Some(turn) = sending.ready.iter().find(|(_, item)| may_leave(item)).map(|(turn, _)| *turn) else { break };
+                let Some(mut item) = sending.ready.remove(&turn) else { break };
                 if is_expired(&item) {
                     expired.push(item);
                     continue;
@@ -232,14 +293,15 @@ impl Drain {
                     delays.push(now.since(item.ready_at));
                 }
                 item.attempts = item.attempts.saturating_add(1);
+                share_of(&mut self.shares, item.place.lane).in_flight += 1;
                 items.push(item);
             }
             let batch = BatchId(self.next_id);
             let entries: Vec<Arc<Entry>> = items.iter().map(|item| Arc::clone(&item.entry)).collect();
             if !items.is_empty() {
                 self.next_id += 1;
-                lane.in_flight += items.len();
-                lane.last_send_began = Some(now);
+                sending.in_flight += items.len();
+                sending.last_send_began = Some(now);
                 self.flights.insert(batch, items);
             }
             return Some(Launch { batch, route, entries, delays, expired });
@@ -251,9 +313,10 @@ impl Drain {
     pub fn landed(&mut self, batch: BatchId) -> Vec<Item> {
         let items = self.flights.remove(&batch).unwrap_or_default();
         for item in &items {
-            if let Some(lane) = self.lanes.get_mut(item.route) {
-                lane.in_flight -= 1;
+            if let Some(sending) = self.routes.get_mut(item.route) {
+                sending.in_flight -= 1;
             }
+            self.share_mut(item.place.lane).in_flight -= 1;
         }
         items
     }
@@ -261,18 +324,19 @@ impl Drain {
     /// Whether any entry is ready to be sent.
     #[must_use]
     pub fn has_ready(&self) -> bool {
-        self.lanes.iter().any(|lane| !lane.ready.is_empty())
+        self.routes.iter().any(|sending| !sending.ready.is_empty())
     }
 
     /// Puts an entry back until `at`.
     pub fn retry(&mut self, item: Item, at: Instant) {
-        self.waiting.insert((at, item.position), item);
+        self.waiting.insert((at, item.turn), item);
     }
 
     /// Notes that an entry's dead letter is being written.
     pub fn parking(&mut self, item: Item) -> ParkId {
         let id = ParkId(self.next_id);
         self.next_id += 1;
+        self.share_mut(item.place.lane).in_flight += 1;
         self.parks.insert(id, item);
         id
     }
@@ -285,13 +349,19 @@ impl Drain {
 
     /// The entry whose dead letter was written, or was refused.
     pub fn parked(&mut self, park: ParkId) -> Option<Item> {
-        self.parks.remove(&park)
+        let item = self.parks.remove(&park)?;
+        self.share_mut(item.place.lane).in_flight -= 1;
+        Some(item)
     }
 
     /// An entry that the caller took out is settled.
     pub fn settled(&mut self, item: &Item) {
+        let weight = item.entry.message.weight();
         self.count -= 1;
-        self.weight -= item.entry.message.weight();
+        self.weight -= weight;
+        let share = self.share_mut(item.place.lane);
+        share.count -= 1;
+        share.weight -= weight;
     }
 
     /// The ids of entries in memory, for tests and counting.
@@ -300,25 +370,30 @@ impl Drain {
             .values()
             .chain(self.parks.values())
             .chain(self.flights.values().flatten())
-            .chain(self.lanes.iter().flat_map(|lane| lane.ready.values()))
+            .chain(self.routes.iter().flat_map(|sending| sending.ready.values()))
             .map(|item| item.entry.id)
     }
 }
 
-fn batch_count(lane: &Lane, pace: &Pace, now: Instant, eager: bool, up_to: Option<Position>) -> Option<usize> {
-    let may_leave = |item: &Item| up_to.is_none_or(|up_to| item.position <= up_to);
-    let first = lane.ready.first_key_value().map(|(_, first)| first).filter(|first| may_leave(first))?;
-    let room = pace.max_in_flight.saturating_sub(lane.in_flight).min(pace.limits.entries);
+fn share_of(shares: &mut Vec<Share>, lane: LaneId) -> &mut Share {
+    let index = lane.index();
+    if shares.len() <= index {
+        shares.resize(index + 1, Share::default());
+    }
+    &mut shares[index]
+}
+
+fn batch_count(sending: &Sending, pace: &Pace, now: Instant, eager: bool, may_leave: impl Fn(&Item) -> bool) -> Option<usize> {
+    let mut ready = sending.ready.values().filter(|item| may_leave(item)).peekable();
+    let ready_at = ready.peek()?.ready_at;
+    let room = pace.max_in_flight.saturating_sub(sending.in_flight).min(pace.limits.entries);
     if room == 0 {
         return None;
     }
     let mut bytes = 0;
     let mut considered = 0;
-    let count = lane
-        .ready
-        .values()
+    let count = ready
         .take(room)
-        .take_while(|item| may_leave(item))
         .take_while(|item| {
             considered += 1;
             bytes += item.size;
@@ -327,7 +402,7 @@ fn batch_count(lane: &Lane, pace: &Pace, now: Instant, eager: bool, up_to: Optio
         .count()
         .max(1);
     let full = count == pace.limits.entries || considered > count;
-    let under_load =
-        lane.in_flight > 0 || lane.last_send_began.is_some_and(|began| now.since(began) < pace.linger * crate::log::writer::LOAD_LINGERS);
-    (full || eager || !under_load || now.since(first.ready_at) >= pace.linger).then_some(count)
+    let under_load = sending.in_flight > 0
+        || sending.last_send_began.is_some_and(|began| now.since(began) < pace.linger * crate::log::writer::LOAD_LINGERS);
+    (full || eager || !under_load || now.since(ready_at) >= pace.linger).then_some(count)
 }

@@ -4,10 +4,11 @@
 //! slot and confirms that it is the tail before it does anything else, so whatever an old writer still tries lands on a taken slot.
 
 pub mod loader;
+pub mod patience;
 pub mod settled;
 pub mod writer;
 
-use crate::identity::Slot;
+use crate::identity::{Epoch, Slot};
 use crate::outcome::{Fault, Outcome};
 use crate::rows::{Head, Row, RowMeta};
 use std::sync::Arc;
@@ -19,10 +20,14 @@ pub enum Call {
     ReadTail,
     /// Read the head row.
     ReadHead,
-    /// Record the log in the registry.
+    /// Read the partition's record in the registry. Concerns all lanes.
+    ReadRecord,
+    /// Put the partition's record into the registry if `replaces` is what stands there. Concerns all lanes.
     Register {
-        /// The epoch to record it under.
-        epoch: crate::identity::Epoch,
+        /// The record.
+        record: Registration,
+        /// What has to stand there; `None`: nothing.
+        replaces: Option<Registration>,
     },
     /// Put the row at the slot if absent.
     Put {
@@ -30,6 +35,15 @@ pub enum Call {
         slot: Slot,
         /// The row.
         row: Arc<Row>,
+    },
+    /// In one transaction: put the segment at the slot if absent, and delete the mail of those ids if all of it exists.
+    MoveMail {
+        /// The slot.
+        slot: Slot,
+        /// The segment.
+        row: Arc<Row>,
+        /// The mail's ids.
+        ids: Arc<[String]>,
     },
     /// Read rows after `after` up to and including `up_to`.
     ReadPage {
@@ -64,6 +78,8 @@ pub enum PagePurpose {
 /// Calls that may be in flight beside one another: one of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Channel {
+    /// The registry's record.
+    Registry,
     /// Opening and appending: strictly one after another.
     Writer,
     /// Reading back.
@@ -81,7 +97,8 @@ impl Call {
     #[must_use]
     pub const fn channel(&self) -> Channel {
         match self {
-            Self::ReadTail | Self::ReadHead | Self::Register { .. } | Self::Put { .. } => Channel::Writer,
+            Self::ReadRecord | Self::Register { .. } => Channel::Registry,
+            Self::ReadTail | Self::ReadHead | Self::Put { .. } | Self::MoveMail { .. } => Channel::Writer,
             Self::ReadPage { purpose: PagePurpose::Load, .. } => Channel::Load,
             Self::ReadPage { purpose: PagePurpose::Sweep, .. } => Channel::Sweep,
             Self::PutHead { .. } => Channel::Head,
@@ -97,10 +114,14 @@ pub enum Answer {
     Tail(Result<Option<RowMeta>, Fault>),
     /// To [`Call::ReadHead`].
     Head(Result<Option<Head>, Fault>),
-    /// To [`Call::Register`].
+    /// To [`Call::ReadRecord`].
+    Record(Result<Option<Registration>, Fault>),
+    /// To [`Call::Register`]: whether it was written.
     Registered(Outcome<bool>),
     /// To [`Call::Put`].
     Put(Outcome<Put>),
+    /// To [`Call::MoveMail`].
+    Moved(Outcome<Moved>),
     /// To [`Call::ReadPage`].
     Page {
         /// Who asked.
@@ -121,6 +142,37 @@ pub enum Put {
     Stored,
     /// Another row stands there.
     Occupied(RowMeta),
+}
+
+/// How a move ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Moved {
+    /// The segment stands at its slot and the mail is gone: by this call, or by an earlier attempt with the same segment.
+    Stored,
+    /// Another row stands at the slot; nothing was changed.
+    Occupied(RowMeta),
+    /// Some of the mail is not there any more: another process moved it, or it was withdrawn. Nothing was changed; read the mailbox again.
+    MailGone,
+}
+
+/// What the registry tells of a partition's logs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Registration {
+    /// The epoch of the owner that wrote it.
+    pub epoch: Epoch,
+    /// How many lanes the partition has.
+    pub lanes: u32,
+    /// Open or retired.
+    pub state: LogState,
+}
+
+/// Whether a log is in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogState {
+    /// It may hold entries.
+    Open,
+    /// It was drained for good; housekeeping removes it.
+    Retired,
 }
 
 /// Rows in slot order, and where to go on.

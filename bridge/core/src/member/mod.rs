@@ -444,7 +444,8 @@ impl Member {
         for effect in effects {
             match effect {
                 worker::Effect::Finished(end) => self.owner_ended(end),
-                effect @ (worker::Effect::Log(_)
+                effect @ (worker::Effect::Log { .. }
+                | worker::Effect::ReadMail { .. }
                 | worker::Effect::Acknowledge(_)
                 | worker::Effect::Send { .. }
                 | worker::Effect::Park { .. }
@@ -462,6 +463,8 @@ impl Member {
                 let write = tenure.holder.release();
                 self.go(State::Releasing { write: Some(write), then });
             }
+            // Nothing is left to own.
+            End::Retired => self.give_back(Reason::Shutdown, Then::End(Ok(()))),
             End::Ended(WriterEnd::EpochTooLow { found }) => {
                 let State::Owner(tenure) = &mut self.state else { return };
                 if tenure.leaving.is_some() {

@@ -5,6 +5,8 @@
 pub struct RouteCounters {
     /// Taken in from the source.
     pub received: u64,
+    /// Moved in from the mailbox.
+    pub mailed: u64,
     /// Taken up from what former owners left in the log.
     pub recovered: u64,
     /// Accepted by the destination.
@@ -27,6 +29,7 @@ impl RouteCounters {
     /// Adds what a later owner of this process counted.
     pub const fn add(&mut self, later: &Self) {
         self.received += later.received;
+        self.mailed += later.mailed;
         self.recovered += later.recovered;
         self.delivered += later.delivered;
         self.dead_lettered += later.dead_lettered;
@@ -63,7 +66,7 @@ impl RouteStatus {
     #[must_use]
     pub fn imbalance(&self) -> i64 {
         let counters = &self.counters;
-        let came = counters.received + counters.recovered;
+        let came = counters.received + counters.mailed + counters.recovered;
         let gone =
             counters.delivered + counters.dead_lettered + counters.expired + counters.dropped + counters.returned + counters.handed_over;
         came.cast_signed() - (gone + self.pending + self.in_outbox + self.in_flight).cast_signed()

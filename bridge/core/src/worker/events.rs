@@ -2,9 +2,10 @@
 
 use crate::dead_letter::DeadLetter;
 use crate::drain::{BatchId, ParkId};
-use crate::identity::{ConnectionEpoch, DeliveryId, Epoch};
+use crate::identity::{ConnectionEpoch, DeliveryId, Epoch, LaneId};
 use crate::log::writer::WriterEnd;
 use crate::log::{Answer, Call};
+use crate::mailbox::Mail;
 use crate::message::{Entry, Message};
 use crate::outcome::{Fault, FaultCode, Outcome};
 use crate::units::Instant;
@@ -29,7 +30,12 @@ pub enum Event {
         connection: ConnectionEpoch,
     },
     /// The log's store answered.
-    Log(Answer),
+    Log {
+        /// The lane that the call concerned; of the registry's calls any.
+        lane: LaneId,
+        /// The answer.
+        answer: Answer,
+    },
     /// A batch came back: one outcome for each entry, in order.
     Sent {
         /// The batch.
@@ -44,6 +50,10 @@ pub enum Event {
         /// The outcome.
         outcome: Outcome<()>,
     },
+    /// The mailbox was read: its first pieces, in order.
+    MailRead(Result<Vec<Mail>, Fault>),
+    /// Somebody says that there is mail. Only a reason to look.
+    MailHint,
     /// Time went by.
     Tick,
     /// Stop: make durable what was taken in, send until `drain_until`, then end.
@@ -57,7 +67,17 @@ pub enum Event {
 #[derive(Debug)]
 pub enum Effect {
     /// Call the log's store; the answer comes back as [`Event::Log`].
-    Log(Call),
+    Log {
+        /// The lane that the call concerns. The registry's record is that of the partition, kept under the name of lane 0.
+        lane: LaneId,
+        /// The call.
+        call: Call,
+    },
+    /// Read the mailbox from its start; the answer comes back as [`Event::MailRead`].
+    ReadMail {
+        /// So many pieces at most.
+        limit: usize,
+    },
     /// Acknowledge every delivery up to this one.
     Acknowledge(DeliveryId),
     /// Send; the outcomes come back as [`Event::Sent`].
@@ -93,7 +113,7 @@ pub enum Observation {
     Opened {
         /// The epoch.
         epoch: Epoch,
-        /// Slots between head and anchor: an upper bound of segments to recover.
+        /// Slots between head and anchor of all lanes: an upper bound of segments to recover.
         slots_to_recover: u64,
     },
     /// Everything that former owners left was taken up.
@@ -153,6 +173,8 @@ pub enum End {
         /// its end.
         unsettled: u64,
     },
+    /// Everything is settled, and every lane was closed for good.
+    Retired,
     /// The log has another writer, or cannot be used.
     Ended(WriterEnd),
     /// A segment cannot be read by this release.

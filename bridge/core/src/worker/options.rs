@@ -118,6 +118,12 @@ pub struct OwnerOptions {
     pub routes: Vec<RouteOptions>,
     /// The epoch that a lease gave it; without a lease it takes one above the log's last.
     pub epoch: Option<Epoch>,
+    /// How many lanes the log shall have. While the registry tells another number, that one holds: it changes once every lane is drained.
+    pub lanes: u32,
+    /// How often the mailbox is read; `None`: this owner moves no mail.
+    pub mailbox_poll: Option<Duration>,
+    /// It takes nothing in; it drains what another owner left, closes every lane for good, and ends ([`End::Retired`](super::End::Retired)).
+    pub retire_when_drained: bool,
     /// How segments are formed.
     pub segment: SegmentOptions,
     /// How long a ready entry may wait for company under load.

@@ -24,6 +24,15 @@ pub enum Phase {
     Stopped,
 }
 
+/// A picture of a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LaneStatus {
+    /// The last row's slot.
+    pub tail: Slot,
+    /// The head.
+    pub drained: Slot,
+}
+
 /// A picture of an owner.
 #[derive(Clone, Debug)]
 pub struct OwnerStatus {
@@ -31,10 +40,8 @@ pub struct OwnerStatus {
     pub phase: Phase,
     /// Its epoch.
     pub epoch: Epoch,
-    /// The last row's slot.
-    pub tail: Slot,
-    /// The head.
-    pub drained: Slot,
+    /// Of each lane, once the number of lanes is known.
+    pub lanes: Vec<LaneStatus>,
     /// Entries not durable yet.
     pub pending: usize,
     /// Entries in memory that are durable and not settled.
@@ -64,16 +71,15 @@ impl Owner {
         let routes = (0..self.counters.len()).map(|route| self.route_status(route)).collect();
         OwnerStatus {
             phase: self.phase(),
-            epoch: self.writer.epoch(),
-            tail: self.writer.tail(),
-            drained: self.settled.drained(),
-            pending: self.writer.pending(),
+            epoch: self.epoch,
+            lanes: self.lanes.iter().map(|lane| LaneStatus { tail: lane.writer.tail(), drained: lane.settled.drained() }).collect(),
+            pending: self.pending(),
             in_memory: self.drain.len(),
             in_memory_bytes: self.drain.weight(),
             unread: self.unread(),
             in_flight: self.drain.in_flight(),
             exposed: self.exposed(),
-            settled_ahead: self.settled.settled_ahead(),
+            settled_ahead: self.lanes.iter().map(|lane| lane.settled.settled_ahead()).sum(),
             oldest_age: self.drain.oldest().map(|item| wall.since(item.entry.received_at)),
             routes,
             fault: self.fault.clone(),
@@ -92,7 +98,7 @@ impl Owner {
         }
         match self.stage {
             Stage::Draining { .. } => Phase::Stopping,
-            _ if !self.writer.is_running() => Phase::Opening,
+            _ if !self.is_open() => Phase::Opening,
             _ if !self.recovered => Phase::Recovering,
             _ => Phase::Running,
         }
@@ -101,8 +107,9 @@ impl Owner {
     fn route_status(&self, route: usize) -> RouteStatus {
         let counters = self.counters.get(route).cloned().unwrap_or_default();
         let of_route = |entry: &&Arc<Entry>| self.route_of(entry) == route;
-        let pending = self.writer.pending_entries().filter(of_route).count() as u64;
-        let staged = self.loader.waiting_entries().filter(of_route).count() as u64;
+        let lanes = self.lanes.iter();
+        let pending = lanes.clone().flat_map(|lane| lane.writer.pending_entries()).filter(of_route).count() as u64;
+        let staged = lanes.flat_map(|lane| lane.loader.waiting_entries()).filter(of_route).count() as u64;
         let doomed = self.doomed.iter().chain(self.doomed_later.values()).filter(|doomed| doomed.item.route == route).count() as u64;
         let in_flight = self.drain.in_flight_of(route) as u64;
         let in_outbox = staged + counters.unloaded + doomed + (self.drain.count_of(route) as u64).saturating_sub(in_flight);

@@ -2,7 +2,7 @@
 
 use crate::support::{at_ms, entry_of, ms};
 use causeway_core::drain::{BatchId, BatchLimits, Drain, Item, Launch, Pace};
-use causeway_core::identity::{Position, Slot};
+use causeway_core::identity::{LaneId, Place, Position, Slot};
 use causeway_core::log::writer::LOAD_LINGERS;
 use causeway_core::units::Instant;
 use proptest::prelude::*;
@@ -12,7 +12,8 @@ const LINGER: u64 = 10;
 
 fn item(id: u64, route: usize, size: usize, now: Instant) -> Item {
     Item {
-        position: Position { slot: Slot(id), index: 0 },
+        place: Place { lane: LaneId(0), position: Position { slot: Slot(id), index: 0 } },
+        turn: 0,
         entry: entry_of("x", u128::from(id)),
         route,
         size,
@@ -125,7 +126,7 @@ fn check_launch(oracle: &mut Oracle, paces: &[Pace], eager: bool, launch: Option
     let (route, batch) = expected.expect("nothing should have left");
     assert_eq!(launch.route, route);
     let sent: Vec<u64> = launch.entries.iter().map(|entry| u64::try_from(entry.id.0).unwrap()).collect();
-    let expired: Vec<u64> = launch.expired.iter().map(|item| item.position.slot.0).collect();
+    let expired: Vec<u64> = launch.expired.iter().map(|item| item.place.position.slot.0).collect();
     let (gone, goes): (Vec<u64>, Vec<u64>) = batch.into_iter().partition(|id| oracle.expired.contains(id));
     assert_eq!((&sent, &expired), (&goes, &gone));
     let fresh = sent.iter().filter(|id| oracle.first_sent.insert(**id)).count();
@@ -156,7 +157,7 @@ fn run(steps: Vec<Step>, paces: Vec<Pace>) {
             Step::Launch { eager } => {
                 drain.wake(at_ms(oracle.now));
                 oracle.wake();
-                let launch = drain.launch(at_ms(oracle.now), eager, None, |item| oracle.expired.contains(&item.position.slot.0));
+                let launch = drain.launch(at_ms(oracle.now), eager, &[], |item| oracle.expired.contains(&item.place.position.slot.0));
                 check_launch(&mut oracle, &paces, eager, launch.as_ref());
                 for item in launch.into_iter().flat_map(|launch| launch.expired) {
                     drain.settled(&item);
@@ -177,7 +178,7 @@ fn run(steps: Vec<Step>, paces: Vec<Pace>) {
         }
         assert_eq!(drain.has_ready(), !oracle.ready.is_empty());
         let oldest = oracle.ready.keys().chain(oracle.waiting.keys()).chain(oracle.flights.values().flatten()).min();
-        assert_eq!(drain.oldest().map(|item| item.position.slot.0), oldest.copied());
+        assert_eq!(drain.oldest().map(|item| item.place.position.slot.0), oldest.copied());
         assert_eq!(drain.ids().count(), drain.len());
     }
 }
@@ -186,14 +187,14 @@ fn land(drain: &mut Drain, oracle: &mut Oracle, nth: usize, again: u16, pause: u
     let Some(batch) = oracle.flights.keys().nth(nth).copied() else { return };
     let ids = oracle.flights.remove(&batch).unwrap();
     let items = drain.landed(batch);
-    assert_eq!(items.iter().map(|item| item.position.slot.0).collect::<Vec<_>>(), ids, "in the order that they left in");
+    assert_eq!(items.iter().map(|item| item.place.position.slot.0).collect::<Vec<_>>(), ids, "in the order that they left in");
     assert!(drain.landed(batch).is_empty(), "it lands once");
     for (bit, item) in items.into_iter().enumerate() {
         assert!(item.attempts > 0);
         if again & (1 << (bit % 16)) == 0 {
             drain.settled(&item);
         } else {
-            oracle.waiting.insert(item.position.slot.0, oracle.now + pause);
+            oracle.waiting.insert(item.place.position.slot.0, oracle.now + pause);
             drain.retry(item, at_ms(oracle.now + pause));
         }
     }
@@ -215,24 +216,24 @@ fn a_limit_lets_only_what_stands_up_to_it_leave() {
         drain.push(item(id, 0, 10, at_ms(0)));
     }
     let up_to = Position { slot: Slot(3), index: u32::MAX };
-    let launch = drain.launch(at_ms(5), true, Some(up_to), |_| false).unwrap();
+    let launch = drain.launch(at_ms(5), true, &[Some(up_to)], |_| false).unwrap();
     assert_eq!(launch.entries.iter().map(|entry| entry.id.0).collect::<Vec<_>>(), vec![1, 2, 3]);
-    assert!(drain.launch(at_ms(5), true, Some(up_to), |_| false).is_none());
-    assert_eq!(drain.launch(at_ms(5), true, None, |_| false).unwrap().entries.len(), 5);
+    assert!(drain.launch(at_ms(5), true, &[Some(up_to)], |_| false).is_none());
+    assert_eq!(drain.launch(at_ms(5), true, &[], |_| false).unwrap().entries.len(), 5);
 }
 
 #[test]
 fn what_has_to_wait_is_woken_in_time() {
     let mut drain = Drain::new(paces(100, 10, 10_000));
     drain.push(item(1, 0, 10, at_ms(0)));
-    let launch = drain.launch(at_ms(0), false, None, |_| false).unwrap();
+    let launch = drain.launch(at_ms(0), false, &[], |_| false).unwrap();
     drain.push(item(2, 0, 10, at_ms(3)));
-    assert!(drain.launch(at_ms(3), false, None, |_| false).is_none(), "one is under way: it waits for company");
+    assert!(drain.launch(at_ms(3), false, &[], |_| false).is_none(), "one is under way: it waits for company");
     assert_eq!(drain.wake_at(at_ms(3)), Some(at_ms(3 + LINGER)));
-    assert_eq!(drain.launch(at_ms(3 + LINGER), false, None, |_| false).unwrap().entries.len(), 1);
+    assert_eq!(drain.launch(at_ms(3 + LINGER), false, &[], |_| false).unwrap().entries.len(), 1);
     let item = drain.landed(launch.batch).pop().unwrap();
     drain.retry(item, at_ms(70));
     assert_eq!(drain.wake_at(at_ms(30)), Some(at_ms(70)));
-    assert_eq!(drain.attempts(10), vec![(Position { slot: Slot(1), index: 0 }, 1), (Position { slot: Slot(2), index: 0 }, 1)]);
-    assert_eq!(drain.attempts(1).len(), 1);
+    assert_eq!(drain.attempts(LaneId(0), 10), vec![(Position { slot: Slot(1), index: 0 }, 1), (Position { slot: Slot(2), index: 0 }, 1)]);
+    assert_eq!(drain.attempts(LaneId(0), 1).len(), 1);
 }

@@ -4,9 +4,10 @@
 use causeway_core::dead_letter::{DeadLetter, Destination};
 use causeway_core::drain::BatchLimits;
 use causeway_core::drain::retry::Backoff;
-use causeway_core::identity::{ConnectionEpoch, DeliveryId, EntryId, Epoch, Position, Slot};
+use causeway_core::identity::{ConnectionEpoch, DeliveryId, EntryId, Epoch, LaneId, Position, Slot};
 use causeway_core::log::writer::SegmentOptions;
-use causeway_core::log::{Answer, Call, Page, Put};
+use causeway_core::log::{Answer, Call, Moved, Page, Put, Registration};
+use causeway_core::mailbox::Mail;
 use causeway_core::message::{Entry, Message};
 use causeway_core::outcome::{Fault, FaultCode, Outcome};
 use causeway_core::rows::{Head, Row, unpack};
@@ -75,6 +76,9 @@ pub fn options(nth: u64) -> OwnerOptions {
         owner: format!("owner-{nth}"),
         routes: vec![route("r", "in")],
         epoch: None,
+        lanes: 1,
+        mailbox_poll: None,
+        retire_when_drained: false,
         segment: SegmentOptions::default(),
         send_linger: ms(10),
         max_settled_ahead: 5_000,
@@ -86,12 +90,15 @@ pub fn options(nth: u64) -> OwnerOptions {
     }
 }
 
-/// A log's rows.
+/// A log's rows: those of lane 0, with the other lanes, the registry's record, and the mailbox beside them.
 #[derive(Clone, Debug, Default)]
 pub struct Store {
     pub rows: BTreeMap<Slot, Row>,
     pub head: Option<Head>,
     pub page_rows: Option<usize>,
+    pub others: BTreeMap<u32, Store>,
+    pub record: Option<Registration>,
+    pub mail: BTreeMap<String, Mail>,
 }
 
 impl Store {
@@ -122,18 +129,69 @@ impl Store {
         found
     }
 
+    /// The log of a lane.
+    pub fn lane(&self, lane: u32) -> &Self {
+        if lane == 0 { self } else { &self.others[&lane] }
+    }
+
+    /// Whether the last row of a lane closes it for good.
+    pub fn is_retired(&self, lane: u32) -> bool {
+        matches!(self.lane(lane).rows.last_key_value(), Some((_, Row::Anchor(anchor))) if anchor.retired)
+    }
+
+    /// The entries that the next owner would take up from the registered lanes.
+    pub fn unsettled_in_lanes(&self) -> Vec<(LaneId, Position, Entry)> {
+        let lanes = self.record.map_or(1, |record| record.lanes);
+        (0..lanes)
+            .filter(|lane| *lane == 0 || self.others.contains_key(lane))
+            .flat_map(|lane| self.lane(lane).unsettled().into_iter().map(move |(position, entry)| (LaneId(lane), position, entry)))
+            .collect()
+    }
+
+    pub fn apply_in(&mut self, lane: LaneId, call: &Call) -> Answer {
+        match call {
+            Call::ReadRecord => Answer::Record(Ok(self.record)),
+            Call::Register { record, replaces } => {
+                let holds = self.record == *replaces;
+                if holds {
+                    self.record = Some(*record);
+                }
+                Answer::Registered(Outcome::Done(holds))
+            }
+            Call::MoveMail { slot, row, ids } => Answer::Moved(Outcome::Done(self.move_mail(lane, *slot, row, ids))),
+            _ if lane.0 == 0 => self.apply(call),
+            _ => {
+                let page_rows = self.page_rows;
+                self.others.entry(lane.0).or_insert_with(|| Self { page_rows, ..Self::default() }).apply(call)
+            }
+        }
+    }
+
+    fn move_mail(&mut self, lane: LaneId, slot: Slot, row: &Row, ids: &[String]) -> Moved {
+        let gone = !ids.iter().all(|id| self.mail.contains_key(id));
+        let log = if lane.0 == 0 { &mut self.rows } else { &mut self.others.entry(lane.0).or_default().rows };
+        match log.get(&slot) {
+            Some(standing) if standing.id() == row.id() => return Moved::Stored,
+            Some(standing) => return Moved::Occupied(standing.meta(slot)),
+            None if gone => return Moved::MailGone,
+            None => log.insert(slot, row.clone()),
+        };
+        self.mail.retain(|id, _| !ids.contains(id));
+        Moved::Stored
+    }
+
     pub fn apply(&mut self, call: &Call) -> Answer {
         match call {
+            Call::ReadRecord | Call::Register { .. } | Call::MoveMail { .. } => panic!("{call:?} concerns more than one lane"),
             Call::ReadTail => Answer::Tail(Ok(self.rows.last_key_value().map(|(slot, row)| row.meta(*slot)))),
             Call::ReadHead => Answer::Head(Ok(self.head.clone())),
-            Call::Register { .. } => Answer::Registered(Outcome::Done(true)),
             Call::Put { slot, row } => {
                 let standing = self.rows.entry(*slot).or_insert_with(|| row.as_ref().clone());
                 Answer::Put(Outcome::Done(if standing.id() == row.id() { Put::Stored } else { Put::Occupied(standing.meta(*slot)) }))
             }
             Call::ReadPage { purpose, after, up_to } => Answer::Page { purpose: *purpose, page: Ok(self.page(*after, *up_to)) },
             Call::PutHead { head } => {
-                let forward = self.head.as_ref().is_none_or(|old| head.epoch >= old.epoch && head.drained >= old.drained);
+                let forward = self.head.as_ref().is_none_or(|old| head.may_replace(old));
                 if forward {
                     self.head = Some(head.clone());
                 }
@@ -187,7 +245,9 @@ pub fn troubled(call: &Call, trouble: Trouble) -> Answer {
     match call {
         Call::ReadTail => Answer::Tail(Err(fault)),
         Call::ReadHead => Answer::Head(Err(fault)),
+        Call::ReadRecord => Answer::Record(Err(fault)),
         Call::Register { .. } => Answer::Registered(outcome(trouble, fault)),
+        Call::MoveMail { .. } => Answer::Moved(outcome(trouble, fault)),
         Call::Put { .. } => Answer::Put(outcome(trouble, fault)),
         Call::ReadPage { purpose, .. } => Answer::Page { purpose: *purpose, page: Err(fault) },
         Call::PutHead { .. } => Answer::HeadPut(outcome(trouble, fault)),
@@ -209,6 +269,8 @@ pub struct Calls {
     pub head_writes: u64,
     pub deletes: u64,
     pub reads: u64,
+    pub registry: u64,
+    pub mail_reads: u64,
     pub sends: u64,
 }
 
@@ -322,7 +384,12 @@ impl Rig {
 
     fn carry_out(&mut self, effect: Effect) {
         match effect {
-            Effect::Log(call) => self.call(&call),
+            Effect::Log { lane, call } => self.call(lane, &call),
+            Effect::ReadMail { limit } => {
+                self.calls.mail_reads += 1;
+                let mail = self.store.mail.values().take(limit).cloned().collect();
+                self.later(self.store_latency, Event::MailRead(Ok(mail)));
+            }
             Effect::Acknowledge(delivery) => {
                 assert!(
                     self.acks.last().is_none_or(|last| *last < delivery),
@@ -362,28 +429,28 @@ impl Rig {
         }
     }
 
-    fn call(&mut self, call: &Call) {
+    fn call(&mut self, lane: LaneId, call: &Call) {
         match call {
-            Call::Put { .. } => self.calls.puts += 1,
+            Call::Put { .. } | Call::MoveMail { .. } => self.calls.puts += 1,
             Call::PutHead { head } => {
                 self.calls.head_writes += 1;
                 self.heads.push(head.clone());
             }
             Call::Delete { .. } => self.calls.deletes += 1,
             Call::ReadTail | Call::ReadHead | Call::ReadPage { .. } => self.calls.reads += 1,
-            Call::Register { .. } => {}
+            Call::ReadRecord | Call::Register { .. } => self.calls.registry += 1,
         }
         let trouble = (self.on_call)(self.now, call);
         let answer = match trouble {
-            None => self.store.apply(call),
+            None => self.store.apply_in(lane, call),
             Some(trouble) => {
                 if trouble == Trouble::AnswerLost {
-                    self.store.apply(call);
+                    self.store.apply_in(lane, call);
                 }
                 troubled(call, trouble)
             }
         };
-        self.later(self.store_latency, Event::Log(answer));
+        self.later(self.store_latency, Event::Log { lane, answer });
     }
 
     /// When the next thing happens by itself.

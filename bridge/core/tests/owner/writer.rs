@@ -1,7 +1,7 @@
 //! Group commit against what the log's design asks of it.
 
 use crate::support::{at_ms, entry_of, ms};
-use causeway_core::identity::{ConnectionEpoch, DeliveryId, IdSequence, Slot};
+use causeway_core::identity::{ConnectionEpoch, DeliveryId, Epoch, IdSequence, Slot};
 use causeway_core::log::writer::{LOAD_LINGERS, Pending, SegmentOptions, Stored, Writer, WriterEvent};
 use causeway_core::log::{Answer, Call, Put};
 use causeway_core::message::Entry;
@@ -15,7 +15,7 @@ use std::time::Duration;
 const WALL: UnixMillis = UnixMillis(5);
 
 fn open(options: SegmentOptions, now: Instant) -> Writer {
-    let mut writer = Writer::new(options, "w".to_owned(), IdSequence::new(1), None);
+    let mut writer = Writer::new(options, "w".to_owned(), IdSequence::new(1));
     let mut rows = std::collections::BTreeMap::new();
     while !writer.is_running() {
         let call = writer.poll(now, WALL, Slot(0)).expect("a step of opening");
@@ -23,14 +23,15 @@ fn open(options: SegmentOptions, now: Instant) -> Writer {
         let answer = match call {
             Call::ReadTail => Answer::Tail(Ok(rows.last_key_value().map(|(slot, row): (&Slot, &Arc<Row>)| row.meta(*slot)))),
             Call::ReadHead => Answer::Head(Ok(None)),
-            Call::Register { .. } => Answer::Registered(Outcome::Done(true)),
             Call::Put { slot, row } => {
                 rows.insert(slot, row);
                 Answer::Put(Outcome::Done(Put::Stored))
             }
             other => panic!("{other:?}"),
         };
-        writer.answer(now, WALL, answer);
+        if let Some(WriterEvent::TailFound { .. }) = writer.answer(now, answer) {
+            writer.go(Epoch(1));
+        }
     }
     writer
 }
@@ -60,7 +61,7 @@ fn run(options: SegmentOptions, latency: Duration, arrivals: &[(Instant, Arc<Ent
         now = now.max(at);
         if answer_at.is_some_and(|at| at <= now) {
             answer_at = None;
-            let Some(WriterEvent::Stored(stored)) = writer.answer(now, WALL, Answer::Put(Outcome::Done(Put::Stored))) else {
+            let Some(WriterEvent::Stored(stored)) = writer.answer(now, Answer::Put(Outcome::Done(Put::Stored))) else {
                 panic!("stored")
             };
             acked = check_stored(&stored, acked, slot);

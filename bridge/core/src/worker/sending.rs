@@ -1,0 +1,243 @@
+//! Sending: what is taken up into memory, what becomes of each attempt, and what is dead-lettered.
+
+use super::events::{Effect, Observation};
+use super::lane::Lane;
+use super::options::Fate;
+use super::{Doomed, MAX_PARKS, Owner, Stage};
+use crate::dead_letter::DeadLetter;
+use crate::drain::{BatchId, Item, ParkId};
+use crate::identity::{LaneId, Place, Position};
+use crate::message::Entry;
+use crate::outcome::{Fault, FaultClass, FaultCode, Outcome};
+use crate::units::{Instant, UnixMillis};
+use core::time::Duration;
+use std::sync::Arc;
+
+impl Owner {
+    /// Loads what memory has room for, lane by lane; returns whether anything was loaded.
+    pub(super) fn load(&mut self, now: Instant, wall: UnixMillis) -> bool {
+        let mut progress = false;
+        for index in 0..self.lanes.len() {
+            progress |= self.load_lane(now, wall, LaneId(u32::try_from(index).unwrap_or(u32::MAX)));
+        }
+        if !self.recovered && self.lanes.iter().all(Lane::is_recovered) {
+            self.recovered = true;
+            let entries = self.counters.iter().map(|counters| counters.recovered).sum();
+            self.effects.push(Effect::Observe(Observation::Recovered { entries }));
+        }
+        progress
+    }
+
+    fn load_lane(&mut self, now: Instant, wall: UnixMillis, id: LaneId) -> bool {
+        let mut progress = false;
+        while self.has_room(id) {
+            let Some(lane) = self.lanes.get_mut(id.index()) else { break };
+            let loaded = match lane.loader.take_next() {
+                Ok(Some(loaded)) => loaded,
+                Ok(None) => break,
+                Err(fault) => {
+                    self.unreadable = Some(fault);
+                    break;
+                }
+            };
+            progress = true;
+            if loaded.slot <= lane.settled.loaded() {
+                continue;
+            }
+            lane.settled.load(loaded.slot, u32::try_from(loaded.entries.len()).unwrap_or(u32::MAX));
+            for (index, entry) in (0_u32..).zip(loaded.entries) {
+                let place = Place { lane: id, position: Position { slot: loaded.slot, index } };
+                self.take_up(now, wall, place, entry, loaded.read_back);
+            }
+        }
+        progress
+    }
+
+    fn take_up(&mut self, now: Instant, wall: UnixMillis, place: Place, entry: Arc<Entry>, read_back: bool) {
+        let route = self.route_of(&entry);
+        let Some(lane) = self.lanes.get_mut(place.lane.index()) else { return };
+        let inherited = place.position.slot < lane.anchor;
+        if inherited && lane.loader.was_settled(place.position) {
+            lane.settled.restore(place.position);
+            return;
+        }
+        let attempts = lane.loader.take_attempts(place.position);
+        if let Some(counters) = self.counters.get_mut(route) {
+            if inherited {
+                counters.recovered += 1;
+            } else if read_back {
+                counters.unloaded = counters.unloaded.saturating_sub(1);
+            }
+        }
+        let options = self.options.routes.get(route);
+        let size = options.map_or(0, |options| (options.size_of)(&entry));
+        let refusal = match options {
+            None => Some(Fault::new(FaultCode::NotFound, format!("no route of this configuration is named `{}`", entry.route))),
+            Some(options) if size > options.limits.entry_bytes => {
+                let detail = format!("{size} bytes with attributes; the destination takes {}", options.limits.entry_bytes);
+                Some(Fault::new(FaultCode::PayloadTooLarge, detail))
+            }
+            Some(_) => expired(&entry, wall),
+        };
+        let mut item = Item { place, turn: 0, entry, route, size, attempts, first_attempt: None, ready_at: now };
+        match refusal {
+            None => self.drain.push(item),
+            Some(fault) => {
+                self.drain.admit(&mut item);
+                self.doom(item, fault);
+            }
+        }
+    }
+
+    pub(super) fn send(&mut self, now: Instant, wall: UnixMillis) {
+        let eager = match self.stage {
+            Stage::Running => false,
+            Stage::Draining { until } if now < until => true,
+            Stage::Draining { .. } | Stage::Finished => return,
+        };
+        loop {
+            // Where too much is settled behind a stuck entry, only its own segment goes on. Were the stuck entry held back too, nothing would ever
+            // move again.
+            let most = self.options.max_settled_ahead;
+            let limit = |lane: &Lane| if lane.settled.settled_ahead() < most { None } else { lane.settled.stuck_at() };
+            // No list where no lane is stuck, which is nearly always.
+            let limits: Vec<Option<Position>> =
+                if self.lanes.iter().any(|lane| limit(lane).is_some()) { self.lanes.iter().map(limit).collect() } else { Vec::new() };
+            let Some(launch) = self.drain.launch(now, eager, &limits, |item| expired(&item.entry, wall).is_some()) else { break };
+            for item in launch.expired {
+                if let Some(fault) = expired(&item.entry, wall) {
+                    self.doom(item, fault);
+                }
+            }
+            if !launch.entries.is_empty() {
+                self.effects.push(Effect::Send {
+                    batch: launch.batch,
+                    route: launch.route,
+                    entries: launch.entries,
+                    delays: launch.delays,
+                });
+            }
+        }
+    }
+
+    pub(super) fn sent(&mut self, now: Instant, wall: UnixMillis, batch: BatchId, outcomes: Vec<Outcome<()>>) {
+        let items = self.drain.landed(batch);
+        let mut outcomes = outcomes.into_iter();
+        for item in items {
+            let outcome =
+                outcomes.next().unwrap_or_else(|| Outcome::Unknown(Fault::new(FaultCode::ProtocolError, "no outcome for this entry")));
+            match outcome {
+                Outcome::Done(()) => {
+                    if let Some(last) = self.last_success.get_mut(item.route) {
+                        *last = Some(now);
+                    }
+                    if let Some(counters) = self.counters.get_mut(item.route) {
+                        counters.delivered += 1;
+                    }
+                    let latency = wall.since(item.entry.received_at);
+                    self.effects.push(Effect::Observe(Observation::Delivered { route: item.route, latency }));
+                    self.finish(&item);
+                }
+                // What is not certain is repeated: a duplicate is better than a loss.
+                Outcome::Unknown(fault) => self.attempt_failed(now, item, fault),
+                Outcome::NotDone(fault) => match fault.code.class() {
+                    FaultClass::Transient | FaultClass::Permanent => self.attempt_failed(now, item, fault),
+                    // This message is refused, whatever is done about the destination.
+                    FaultClass::Rejected | FaultClass::Expired | FaultClass::Poison => self.doom(item, fault),
+                },
+            }
+        }
+    }
+
+    fn attempt_failed(&mut self, now: Instant, item: Item, fault: Fault) {
+        let Some(route) = self.options.routes.get(item.route) else { return };
+        let policy = &route.policy;
+        let first = item.first_attempt.unwrap_or(now);
+        let exhausted =
+            policy.max_replay_attempts > 0 && item.attempts > policy.max_replay_attempts && now.since(first) >= policy.replay_budget;
+        // A queue that is gone or a permission that is missing concerns every message: somebody gets `replay_budget` to mend it.
+        if exhausted && fault.code.class() == FaultClass::Permanent {
+            self.doom(item, fault);
+            return;
+        }
+        // While nothing at all is accepted the destination is at fault, not this entry: an outage of any length makes no poison.
+        let others_pass = self.last_success.get(item.route).copied().flatten().is_some_and(|last| last > first);
+        if exhausted && others_pass {
+            let detail = format!("{} attempts failed while others were delivered; last: {fault}", item.attempts);
+            self.doom(item, Fault::new(FaultCode::PoisonMessage, detail));
+            return;
+        }
+        if let Some(lane) = self.lanes.get_mut(item.place.lane.index()) {
+            lane.attempts_untold = true;
+        }
+        let pause = policy.backoff.pause(item.attempts, &mut self.jitter).max(fault.retry_after.unwrap_or_default());
+        self.effects.push(Effect::Observe(Observation::Retried { route: item.route, fault }));
+        self.drain.retry(item, now.plus(pause));
+    }
+
+    /// The entry will not be delivered: it is dead-lettered, or dropped where its route's policy says so.
+    fn doom(&mut self, item: Item, fault: Fault) {
+        let fate = self.options.routes.get(item.route).map_or(Fate::DeadLetter, |route| match fault.code {
+            FaultCode::MessageExpired => route.policy.on_expired,
+            _ => route.policy.on_permanent_failure,
+        });
+        match fate {
+            Fate::DeadLetter => self.doomed.push_back(Doomed { item, fault, failures: 0 }),
+            Fate::Drop => {
+                if let Some(counters) = self.counters.get_mut(item.route) {
+                    if fault.code == FaultCode::MessageExpired { counters.expired += 1 } else { counters.dropped += 1 }
+                }
+                self.effects.push(Effect::Observe(Observation::Dropped { route: item.route, code: fault.code }));
+                self.finish(&item);
+            }
+        }
+    }
+
+    pub(super) fn park(&mut self, now: Instant, wall: UnixMillis) {
+        while let Some(first) = self.doomed_later.first_entry() {
+            if first.key().0 > now {
+                break;
+            }
+            self.doomed.push_back(first.remove());
+        }
+        while self.drain.parks() < MAX_PARKS {
+            let Some(Doomed { item, fault, failures }) = self.doomed.pop_front() else { break };
+            let destination = self.options.routes.get(item.route).map(|route| route.destination.clone()).unwrap_or_default();
+            let letter = Box::new(DeadLetter::new(&item.entry, &destination, &fault, item.attempts, wall));
+            let park = self.drain.parking(item);
+            self.parking.insert(park, (fault, failures));
+            self.effects.push(Effect::Park { park, letter });
+        }
+    }
+
+    pub(super) fn parked(&mut self, now: Instant, park: ParkId, outcome: Outcome<()>) {
+        let (Some(item), Some((fault, failures))) = (self.drain.parked(park), self.parking.remove(&park)) else { return };
+        match outcome {
+            Outcome::Done(()) => {
+                if let Some(counters) = self.counters.get_mut(item.route) {
+                    counters.dead_lettered += 1;
+                }
+                self.effects.push(Effect::Observe(Observation::DeadLettered { route: item.route, code: fault.code }));
+                self.finish(&item);
+            }
+            // The letter is written again until it stands: an entry is never given up without one.
+            Outcome::NotDone(refusal) | Outcome::Unknown(refusal) => {
+                let pause = Duration::from_millis(500).saturating_mul(1 << failures.min(6));
+                self.effects.push(Effect::Observe(Observation::DeadLetterFault(refusal)));
+                self.doomed_later.insert((now.plus(pause), item.turn), Doomed { item, fault, failures: failures + 1 });
+            }
+        }
+    }
+
+    fn finish(&mut self, item: &Item) {
+        if let Some(lane) = self.lanes.get_mut(item.place.lane.index()) {
+            lane.settled.settle(item.place.position);
+        }
+        self.drain.settled(item);
+    }
+}
+
+fn expired(entry: &Entry, wall: UnixMillis) -> Option<Fault> {
+    let at = entry.expires_at.filter(|at| wall >= *at)?;
+    Some(Fault::new(FaultCode::MessageExpired, format!("expired {} ms ago", wall.since(at).as_millis())))
+}
