@@ -12,6 +12,7 @@ pub mod log;
 pub mod mailbox;
 pub mod member;
 pub mod message;
+pub mod metrics;
 pub mod outcome;
 pub mod rows;
 pub mod subscriptions;
