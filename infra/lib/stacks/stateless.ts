@@ -1,0 +1,133 @@
+import { Duration, Stack, type StackProps } from "aws-cdk-lib";
+import * as ec2 from "aws-cdk-lib/aws-ec2";
+import * as ecs from "aws-cdk-lib/aws-ecs";
+import * as elbv2 from "aws-cdk-lib/aws-elasticloadbalancingv2";
+import * as logs from "aws-cdk-lib/aws-logs";
+import * as sqs from "aws-cdk-lib/aws-sqs";
+import type { Construct } from "constructs";
+import { SynthRefused } from "../checks/fault.ts";
+import type { ImageSource } from "../checks/image.ts";
+import { refuseProp } from "../constructs/faults.ts";
+import { CausewayDynamoDBHA } from "../constructs/ha.ts";
+import type { LoadBalancerAttachmentProps } from "../constructs/load-balancer.ts";
+import type { BridgeNetworkProps } from "../constructs/network.ts";
+import { containerSecrets } from "../constructs/secrets.ts";
+import { BridgeTables, defaultTableNames } from "../constructs/tables.ts";
+import { configFiles, QUEUE_VARIABLE, type Settings, variables } from "../settings.ts";
+import type { CausewayStatefulStack } from "./stateful.ts";
+
+/** Props of {@link CausewayStatelessStack}. */
+export interface CausewayStatelessStackProps extends StackProps {
+  /** What is deployed. */
+  readonly settings: Settings;
+  /** Where tables and queue are, as far as they are made here. */
+  readonly state: CausewayStatefulStack;
+  /**
+   * The folder of `scripts/build-lambdas`.
+   *
+   * @default - `dist/lambdas` of this tree
+   */
+  readonly lambdaFolder?: string;
+  /**
+   * The folder that `scripts/build-image` filled.
+   *
+   * @default - `dist/image` of this tree
+   */
+  readonly imageContext?: string;
+}
+
+/** What can be deleted and made again: network, tasks, functions, alarms. */
+export class CausewayStatelessStack extends Stack {
+  /** The bridge. */
+  public readonly bridge: CausewayDynamoDBHA;
+
+  public constructor(scope: Construct, id: string, props: CausewayStatelessStackProps) {
+    super(scope, id, { description: "Causeway: network, tasks and functions", ...props });
+    const { settings, state } = props;
+    this.addStackDependency(state, "The tasks need the tables");
+    const network = this.network(settings);
+    const queue = state.queue ?? this.existingQueue(settings);
+    const deadLetters = settings.redriveQueueDeadLetters ? state.bridgeQueue?.deadLetterQueue : undefined;
+    this.bridge = new CausewayDynamoDBHA(this, "Bridge", {
+      bridgeConfig: { files: configFiles(settings), environment: variables(settings), checker: settings.checker },
+      managedSubscriptionBaselines: settings.managedSubscriptionBaselines,
+      workerDesiredCount: settings.workerDesiredCount,
+      image: imageSource(settings.image ?? "tree"),
+      imageContext: props.imageContext,
+      architecture: settings.architecture,
+      queues: queue === undefined ? {} : { [QUEUE_VARIABLE]: queue },
+      redriveQueueDeadLetters: deadLetters === undefined ? [] : [deadLetters],
+      secrets: containerSecrets(this, settings.secrets ?? {}),
+      // By name: the tables stay where they are whatever becomes of this stack.
+      tables: BridgeTables.fromTableNames(this, "Tables", defaultTableNames(settings.tablePrefix)),
+      network,
+      cluster: this.cluster(settings, network.vpc),
+      cpu: settings.cpu,
+      memoryLimitMiB: settings.memoryLimitMiB,
+      logGroup:
+        settings.logGroupName === undefined
+          ? undefined
+          : logs.LogGroup.fromLogGroupName(this, "Log", settings.logGroupName),
+      logRetention: settings.logRetentionDays ?? logs.RetentionDays.ONE_MONTH,
+      brokerCidrs: settings.brokerCidrs,
+      loadBalancer: this.loadBalancer(settings),
+      lambdaFolder: props.lambdaFolder,
+      housekeeping:
+        settings.housekeepingMinutes === undefined ? {} : { interval: Duration.minutes(settings.housekeepingMinutes) },
+    });
+  }
+
+  private network(settings: Settings): BridgeNetworkProps {
+    const { vpc = {} } = settings;
+    if (!("id" in vpc)) return { ...vpc, interfaceEndpoints: vpc.interfaceEndpoints ?? vpc.natGateways === 0 };
+    const found = ec2.Vpc.fromVpcAttributes(this, "Vpc", {
+      vpcId: vpc.id,
+      availabilityZones: [...vpc.availabilityZones],
+      privateSubnetIds: [...vpc.privateSubnetIds],
+      privateSubnetRouteTableIds: vpc.privateSubnetRouteTableIds && [...vpc.privateSubnetRouteTableIds],
+    });
+    return { vpc: found, gatewayEndpoints: vpc.privateSubnetRouteTableIds !== undefined };
+  }
+
+  private existingQueue(settings: Settings): sqs.IQueue | undefined {
+    return "arn" in settings.queue ? sqs.Queue.fromQueueArn(this, "Queue", settings.queue.arn) : undefined;
+  }
+
+  private cluster(settings: Settings, vpc: ec2.IVpc | undefined): ecs.ICluster | undefined {
+    if (settings.clusterName === undefined) return undefined;
+    if (vpc === undefined) {
+      throw new SynthRefused([
+        refuseProp(
+          "CAUSEWAY_PRP_012",
+          "clusterName",
+          "a cluster that exists is in a VPC that exists, and `vpc` names none",
+        ),
+      ]);
+    }
+    return ecs.Cluster.fromClusterAttributes(this, "Cluster", { clusterName: settings.clusterName, vpc });
+  }
+
+  private loadBalancer(settings: Settings): LoadBalancerAttachmentProps | undefined {
+    const { loadBalancer } = settings;
+    if (loadBalancer === undefined) return undefined;
+    const { listenerArn, securityGroupId, priority, transportPaths, adminHosts } = loadBalancer;
+    const securityGroup = ec2.SecurityGroup.fromSecurityGroupId(this, "LoadBalancerGroup", securityGroupId, {
+      mutable: false,
+    });
+    const listener = elbv2.ApplicationListener.fromApplicationListenerAttributes(this, "Listener", {
+      listenerArn,
+      securityGroup,
+    });
+    return {
+      listener,
+      securityGroup,
+      priority,
+      transport: transportPaths && [elbv2.ListenerCondition.pathPatterns([...transportPaths])],
+      admin: adminHosts && [elbv2.ListenerCondition.hostHeaders([...adminHosts])],
+    };
+  }
+}
+
+function imageSource(image: string): ImageSource {
+  return image === "tree" ? { kind: "tree" } : { kind: "registry", uri: image };
+}
