@@ -7,7 +7,7 @@ import { Document, isScalar, YAMLMap, YAMLSeq, Scalar as YamlScalar } from "yaml
 import type { Budget } from "./budget.ts";
 import { seconds } from "./budget.ts";
 import type { SynthFault } from "./checks/fault.ts";
-import { interpolate, type Variables } from "./config/interpolate.ts";
+import { interpolate, standIn, strikeOut, type Variables } from "./config/interpolate.ts";
 import { type BridgeConfig, brokerUrls, mqtt, optionalNanos } from "./config/model.ts";
 import { checkRules } from "./config/rules/index.ts";
 import { type SchemaFault, schemaFaults } from "./config/schema.ts";
@@ -103,11 +103,23 @@ export function loadConfigDocument(
     text,
     digest: createHash("sha256").update(text).digest("hex"),
     value: json as BridgeConfig,
-    faults: asked?.faults ?? [...faults, ...found],
+    faults: asked?.faults ?? [...faults, ...found].map((fault) => strikeOut(fault, named(env, files))),
     notBuilt: asked?.notBuilt ?? [],
     sessions: facts(config),
     checkedBy: asked === undefined ? "schema" : "program",
   };
+}
+
+/** Only variables that the files name: an unrelated one may hold any word. */
+function named(
+  env: Readonly<Record<string, string | undefined>>,
+  files: readonly string[],
+): Record<string, string | undefined> {
+  const text = files
+    .filter((file) => existsSync(file))
+    .map((file) => readFileSync(file, "utf8"))
+    .join("\n");
+  return Object.fromEntries(Object.entries(env).filter(([name]) => text.includes(`\${${name}`)));
 }
 
 function readLayer(file: string, faults: SynthFault[]): Node | undefined {
@@ -190,9 +202,7 @@ function ask(
   env: Readonly<Record<string, string | undefined>>,
   variables: Variables,
 ): { faults: SynthFault[]; notBuilt: SynthFault[] } | undefined {
-  const stand = Object.fromEntries(
-    [...variables.container].map((name) => [name, env[name] ?? `https://stand-in.invalid/${name}`]),
-  );
+  const stand = Object.fromEntries([...variables.container].map((name) => [name, env[name] ?? standIn(name)]));
   const run = spawnSync(checker, ["check", ...files, "--json"], {
     env: { ...definedOnly(env), ...stand },
     encoding: "utf8",
@@ -200,11 +210,27 @@ function ask(
     maxBuffer: 64 * 1024 * 1024,
   });
   if (run.error !== undefined || (run.status !== 0 && run.status !== 2)) return undefined;
-  const answer = JSON.parse(run.stdout) as { faults: (SynthFault & { severity: string })[]; not_built?: SynthFault[] };
+  const answer = answerOf(run.stdout);
+  if (answer === undefined) return undefined;
   const plain = (all: readonly SynthFault[]) =>
     all.map(({ code, path, message, remedy }) => ({ code, path, message, remedy }));
   const refused = answer.faults.filter((fault) => fault.severity === "error");
   return { faults: plain(refused), notBuilt: plain(answer.not_built ?? []) };
+}
+
+interface Answer {
+  readonly faults: readonly (SynthFault & { readonly severity: string })[];
+  readonly not_built?: readonly SynthFault[];
+}
+
+/** `undefined` for a program that printed something else, such as how it is used. */
+function answerOf(text: string): Answer | undefined {
+  try {
+    const answer: Partial<Answer> = JSON.parse(text);
+    return Array.isArray(answer.faults) ? (answer as Answer) : undefined;
+  } catch {
+    return undefined;
+  }
 }
 
 function definedOnly(env: Readonly<Record<string, string | undefined>>): Record<string, string> {

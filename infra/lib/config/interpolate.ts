@@ -62,7 +62,9 @@ function fill(text: string, variables: Variables): Filled {
     if (end < 0) {
       return {
         code: "E_INTERPOLATION",
+        // biome-ignore lint/suspicious/noTemplateCurlyInString: the notation of the configuration
         message: "`${` without a closing `}`",
+        // biome-ignore lint/suspicious/noTemplateCurlyInString: the notation of the configuration
         remedy: "write `${NAME}`, or `$${` for the characters themselves",
       };
     }
@@ -74,6 +76,7 @@ function fill(text: string, variables: Variables): Filled {
       return {
         code: "E_INTERPOLATION",
         message: `\`${name}\` is not the name of an environment variable`,
+        // biome-ignore lint/suspicious/noTemplateCurlyInString: the notation of the configuration
         remedy: "write `${NAME}` or `${NAME:-default}`; names have letters, digits and `_`",
       };
     }
@@ -87,13 +90,25 @@ function fill(text: string, variables: Variables): Filled {
       };
     }
     value += found;
-    shipped += variables.container.has(name) ? `\${${inner}}` : escape(found);
+    shipped += variables.container.has(name) ? `\${${inner}}` : escaped(found);
     rest = rest.slice(end + 1);
   }
   return { value: value + rest, shipped: shipped + rest };
 }
 
 /** The container interpolates what it reads once more. */
-function escape(text: string): string {
-  return text.replaceAll("${", "$${");
+function escaped(text: string): string {
+  return text.replaceAll("${", () => "$${");
+}
+
+/** Puts a variable's name in the place of its value, should a message hold it: where it is quoted, and where it is too long to be a word. */
+export function strikeOut(fault: SynthFault, env: Readonly<Record<string, string | undefined>>): SynthFault {
+  const clean = (text: string) =>
+    Object.entries(env).reduce((struck, [name, value]) => {
+      if (value === undefined || value === "" || !struck.includes(value)) return struck;
+      const shown = `\${${name}}`;
+      if (value.length >= 6) return struck.replaceAll(value, () => shown);
+      return struck.replace(/"[^"]*"|`[^`]*`/g, (quoted) => quoted.replaceAll(value, () => shown));
+    }, text);
+  return { ...fault, message: clean(fault.message), remedy: clean(fault.remedy) };
 }

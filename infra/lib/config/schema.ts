@@ -64,14 +64,16 @@ function translate(error: ErrorObject, root: Json): SchemaFault[] {
     .slice(1)
     .map((part: string) => part.replaceAll("~1", "/").replaceAll("~0", "~"));
   const params = error.params as Record<string, unknown>;
-  const fault = (code: string, message: string, remedy: string, below?: string): SchemaFault[] => {
-    const place = below === undefined ? at : [...at, below];
+  const fault = (code: string, message: string, remedy: string, below: readonly string[] = []): SchemaFault[] => {
+    const place = [...at, ...below];
     return [{ code, path: pathOf(place, root), message, remedy, at: place }];
   };
   switch (error.keyword) {
     case "required": {
       const field = String(params.missingProperty);
-      return fault("E_REQUIRED", `${pathOf([...at, field], root)} is required`, `add \`${field}: …\``, field);
+      if (at.length === 0)
+        return fault("E_REQUIRED", "bridge.id is required", "add `bridge: {id: NAME}`", ["bridge", "id"]);
+      return fault("E_REQUIRED", `${pathOf([...at, field], root)} is required`, `add \`${field}: …\``, [field]);
     }
     case "additionalProperties": {
       const key = String(params.additionalProperty);
@@ -83,13 +85,13 @@ function translate(error: ErrorObject, root: Json): SchemaFault[] {
         judged?.code ?? "E_UNKNOWN_KEY",
         judged?.message ?? `unknown key \`${key}\``,
         judged?.remedy ?? `remove it; known here: ${known.join(", ")}`,
-        key,
+        [key],
       );
     }
     case "const":
-      return at.at(-1) === "allow_unfenced"
-        ? refusedAs(fault, UNFENCED)
-        : fault("E_CHOICE", "not possible here", "see the reference of this field");
+      if (at.at(-1) === "allow_unfenced") return refusedAs(fault, UNFENCED);
+      if (at.includes("tls")) return refusedAs(fault, UNVERIFIED);
+      return fault("E_CHOICE", "not possible here", "see the reference of this field");
     case "enum": {
       const choices = (params.allowedValues as unknown[]).join(", ");
       if (typeof error.data !== "string")
@@ -167,12 +169,19 @@ function text(
         "use at most 128 characters, without spaces, control characters and `#`",
       );
   }
-  return fault(
-    "E_TYPE",
-    `expected ${params.type ?? "another form"}, found ${kind(error.data)}`,
-    `write ${params.type ?? "another form"}`,
-  );
+  const wanted = PLAIN[String(params.type)] ?? "another form";
+  return fault("E_TYPE", `expected ${wanted}, found ${kind(error.data)}`, `write ${wanted}`);
 }
+
+/** Types of the schema in words. */
+const PLAIN: Readonly<Record<string, string>> = {
+  string: "a text",
+  integer: "a whole number",
+  number: "a number",
+  boolean: "true or false",
+  array: "a list",
+  object: "a mapping of fields",
+};
 
 /** Numbers that the type cannot hold are of another type; numbers that the rules refuse are out of range. */
 function bound(error: ErrorObject, fault: Report, at: readonly string[]): SchemaFault[] {
@@ -203,6 +212,12 @@ const UNFENCED: Verdict = {
   remedy: "remove it; every outbox is fenced",
 };
 
+const UNVERIFIED: Verdict = {
+  code: "E_TLS_VERIFICATION",
+  message: "turning TLS verification off is refused: anybody on the way could read and change the messages",
+  remedy: "remove it, and trust a private authority with `ca_cert_pem`",
+};
+
 function refusedAs(fault: Report, verdict: Verdict): SchemaFault[] {
   return fault(verdict.code, verdict.message, verdict.remedy);
 }
@@ -212,13 +227,7 @@ function judge(path: string, key: string, value: unknown): Verdict | "harmless" 
   const refused = (code: string, message: string, remedy: string): Verdict => ({ code, message, remedy });
   if ((key === "insecure_skip_verify" || key === "allow_unfenced") && value === false) return "harmless";
   if (key === "allow_unfenced") return UNFENCED;
-  if (path.includes(".tls.") && /insecure|verify|verification|skip/i.test(key)) {
-    return refused(
-      "E_TLS_VERIFICATION",
-      "turning TLS verification off is refused",
-      "remove it, and trust a private authority with `ca_cert_pem`",
-    );
-  }
+  if (path.includes(".tls.") && /insecure|verify|verification|skip/i.test(key)) return UNVERIFIED;
   if (path === "config_watch") {
     return refused(
       "E_CONFIG_WATCH",

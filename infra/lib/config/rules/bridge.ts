@@ -100,6 +100,7 @@ function http(check: Check): void {
       "E_ADMIN_KEY_REQUIRED",
       "http.admin_addr",
       "admin_api_key is required for the admin interface",
+      // biome-ignore lint/suspicious/noTemplateCurlyInString: the notation of the configuration
       "add `admin_api_key: ${ADMIN_API_KEY}`",
       ["http.admin_api_key"],
     );

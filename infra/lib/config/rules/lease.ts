@@ -116,6 +116,15 @@ function objective(check: Check, at: string, block: RouteSession, session: Sessi
     );
     return;
   }
+  if (optionalNanos(block.broker_health_step_down) === 0n) {
+    check.error(
+      "E_STEP_DOWN",
+      `${at}.broker_health_step_down`,
+      'must be a positive duration or "off"',
+      "write `off`, or a duration such as `90s`",
+    );
+    return;
+  }
   const slo = optionalNanos(block.failover_slo);
   if (slo === undefined) return;
   if (slo === 0n) {

@@ -119,10 +119,8 @@ function outboxOptions(check: Check, options: Record<string, unknown>): void {
       check.error("E_LINGER", `${at}.${name}`, "delays messages more than it saves", "write 1s or less");
   }
   const stale = optionalNanos(options.stale_claim_duration as string | undefined);
-  const send = (check.config.routes ?? [])
-    .map((route) => nanos(route.policy?.send_timeout, 30))
-    .reduce((a, b) => Math.max(a, b), 0n);
-  if (stale !== undefined && stale <= send) {
+  const sends = (check.config.routes ?? []).map((route) => nanos(route.policy?.send_timeout, 30));
+  if (stale !== undefined && sends.some((send) => stale <= send)) {
     check.error(
       "E_STALE_CLAIM",
       `${at}.stale_claim_duration`,
