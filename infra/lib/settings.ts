@@ -120,6 +120,13 @@ export interface Settings {
   readonly secrets?: Readonly<Record<string, string>>;
 
   /**
+   * ARNs of keys of KMS that encrypt those secrets, unless they are AWS's own.
+   *
+   * @default - none
+   */
+  readonly secretKeyArns?: readonly string[];
+
+  /**
    * How many workers run besides the control task: 2 or more.
    *
    * @default 2

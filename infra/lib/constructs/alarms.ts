@@ -100,6 +100,10 @@ interface Spec {
 
 /** EMF goes out every 30 s: one holder of a lease tells 10 ones in 5 minutes, two tell 20. */
 const LEASE_HELD_BY_TWO = 15;
+/** Of the metric ServiceLevel: 0 none, 1 degraded, 2 full. */
+const FULL = 2;
+/** The tables that messages wait for; the others wait for nothing. */
+const WATCHED_TABLES = ["leases", "outbox", "dlq", "managed_subscriptions"];
 /** Operations whose server errors are told by DynamoDB; one alarm takes ten metrics. */
 const OPERATIONS = ["GetItem", "PutItem", "UpdateItem", "DeleteItem", "Query", "BatchWriteItem", "TransactWriteItems"];
 
@@ -286,7 +290,7 @@ export class BridgeAlarms extends Construct {
           of: id,
           metric: this.#metric("ServiceLevel", "Maximum", undefined, id),
           operator: low,
-          threshold: 5,
+          threshold: FULL,
           periods,
           missing: TreatMissingData.BREACHING,
           description: `Session ${id} has not been at full service for ${periods} minutes.`,
@@ -412,6 +416,15 @@ export class BridgeAlarms extends Construct {
         periods: 3,
         missing: quiet,
         description: `More than ${outboxDepth} messages wait in one outbox.`,
+      },
+      {
+        entry: "SubscriptionsQuarantined",
+        row: "traffic",
+        metric: this.#metric("MQTTSubscriptionsQuarantined", "Maximum"),
+        threshold: 0,
+        periods: 5,
+        missing: quiet,
+        description: "The broker has refused a filter for 5 minutes: what it would match does not arrive.",
       },
       {
         entry: "AdmissionPaused",
@@ -552,7 +565,9 @@ export class BridgeAlarms extends Construct {
         statistic: "Sum",
         period: Duration.minutes(1),
       });
-    return Object.entries(this.#props.tableNames).flatMap(([role, name]): Spec[] => {
+    return WATCHED_TABLES.flatMap((role): Spec[] => {
+      const name = this.#props.tableNames[role];
+      if (name === undefined) return [];
       const throttles = { reads: of("ReadThrottleEvents", name), writes: of("WriteThrottleEvents", name) };
       const errors = Object.fromEntries(
         OPERATIONS.map((operation, index) => [`m${index}`, of("SystemErrors", name, operation)]),

@@ -1,6 +1,5 @@
 import { RemovalPolicy, SecretValue, Stack } from "aws-cdk-lib";
 import type * as ecs from "aws-cdk-lib/aws-ecs";
-import { Secret as ContainerSecret } from "aws-cdk-lib/aws-ecs";
 import * as iam from "aws-cdk-lib/aws-iam";
 import * as secretsmanager from "aws-cdk-lib/aws-secretsmanager";
 import * as ssm from "aws-cdk-lib/aws-ssm";
@@ -8,6 +7,7 @@ import { Construct } from "constructs";
 import { SynthRefused } from "../checks/fault.ts";
 import { acknowledge } from "./acknowledge.ts";
 import { refuseProp } from "./faults.ts";
+import { ReferencedSecret } from "./secrets.ts";
 
 const STANDARD_BYTES = 4096;
 const ADVANCED_BYTES = 8192;
@@ -61,7 +61,7 @@ export class ConfigDelivery extends Construct {
     if (bytes > ADVANCED_BYTES) {
       this.secret = this.store(name.slice(1), key, props.text);
       this.parameterName = `/aws/reference/secretsmanager${name}`;
-      this.containerSecret = ContainerSecret.fromSecretsManager(this.secret);
+      this.containerSecret = new ReferencedSecret(this.secret.secretArn, "secretsmanager:GetSecretValue");
     } else {
       this.parameter = new ssm.StringParameter(this, key, {
         parameterName: name,
@@ -70,7 +70,7 @@ export class ConfigDelivery extends Construct {
         tier: bytes > STANDARD_BYTES ? ssm.ParameterTier.ADVANCED : ssm.ParameterTier.STANDARD,
       });
       this.parameterName = name;
-      this.containerSecret = ContainerSecret.fromSsmParameter(this.parameter);
+      this.containerSecret = new ReferencedSecret(this.parameter.parameterArn, "ssm:GetParameters");
     }
   }
 

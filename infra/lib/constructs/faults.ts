@@ -19,6 +19,8 @@ export const PROP_RULES = {
   CAUSEWAY_PRP_011:
     "write the numbers of the rules in order: the admin and transport rules need paths or hosts of their own",
   CAUSEWAY_PRP_012: "name the VPC too, with its zones and private subnets, or leave the cluster out",
+  CAUSEWAY_PRP_013:
+    "use the façade's `redriveQueueDeadLetters`, which takes queues, or redrive that queue with the AWS console",
 } as const;
 
 /** The code of a rule for props. */

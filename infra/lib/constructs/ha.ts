@@ -1,5 +1,6 @@
 import { Annotations, type CfnOutput, Tags } from "aws-cdk-lib";
 import type * as ecs from "aws-cdk-lib/aws-ecs";
+import type * as kms from "aws-cdk-lib/aws-kms";
 import type * as logs from "aws-cdk-lib/aws-logs";
 import type * as sqs from "aws-cdk-lib/aws-sqs";
 import { Construct } from "constructs";
@@ -108,6 +109,13 @@ export interface CausewayDynamoDBHAProps {
    * @default - none
    */
   readonly secrets?: Readonly<Record<string, ecs.Secret>>;
+
+  /**
+   * Keys of KMS that encrypt those secrets, unless they are AWS's own.
+   *
+   * @default - none
+   */
+  readonly secretKeys?: readonly kms.IKey[];
 
   /**
    * The tables, where they are made elsewhere (see `BridgeTables.fromTableNames`).
@@ -318,6 +326,7 @@ export class CausewayDynamoDBHA extends Construct {
       startAfter: Object.values(this.baselines.seeds),
       imageContext: props.imageContext,
       cluster: props.cluster,
+      secretKeys: props.secretKeys,
       workerDesiredCount: props.workerDesiredCount,
       cpu: props.cpu,
       memoryLimitMiB: props.memoryLimitMiB,

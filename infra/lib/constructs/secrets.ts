@@ -1,6 +1,6 @@
+import { ArnFormat, Stack } from "aws-cdk-lib";
 import * as ecs from "aws-cdk-lib/aws-ecs";
-import * as secretsmanager from "aws-cdk-lib/aws-secretsmanager";
-import * as ssm from "aws-cdk-lib/aws-ssm";
+import * as iam from "aws-cdk-lib/aws-iam";
 import type { Construct } from "constructs";
 import { type SynthFault, SynthRefused } from "../checks/fault.ts";
 import { refuseProp } from "./faults.ts";
@@ -16,7 +16,7 @@ export function containerSecrets(
   const faults: SynthFault[] = [];
   const secrets: Record<string, ecs.Secret> = {};
   for (const [name, reference] of Object.entries(references)) {
-    const secret = resolve(scope, name, reference);
+    const secret = resolve(scope, reference);
     // What was written instead may be the secret itself: it is not repeated.
     if (secret === undefined)
       faults.push(refuseProp("CAUSEWAY_PRP_009", `secrets.${name}`, "this is not a reference to a secret"));
@@ -26,18 +26,62 @@ export function containerSecrets(
   return secrets;
 }
 
-function resolve(scope: Construct, name: string, reference: string): ecs.Secret | undefined {
-  const id = `Secret-${name}`;
-  const parameter = /^ssm:(\/[A-Za-z0-9_.\-/]+)$/.exec(reference)?.[1];
-  if (parameter !== undefined) {
-    return ecs.Secret.fromSsmParameter(
-      ssm.StringParameter.fromSecureStringParameterAttributes(scope, id, { parameterName: parameter }),
+/** A secret that ECS reads with one action on one ARN. CDK's own reference would also allow its history and the names of all others. */
+export class ReferencedSecret extends ecs.Secret {
+  public readonly arn: string;
+  public readonly hasField: boolean;
+  private readonly action: string;
+  private readonly resource: string;
+
+  /** A parameter of SSM, by its name with the leading slash. */
+  public static parameter(scope: Construct, name: string): ReferencedSecret {
+    const arn = Stack.of(scope).formatArn({ service: "ssm", resource: "parameter", resourceName: name.slice(1) });
+    return new ReferencedSecret(arn, "ssm:GetParameters");
+  }
+
+  /**
+   * A secret of Secrets Manager, by its ARN, or by its name. The ARN of a name ends in six characters that only AWS knows, and so the permission ends
+   * in six question marks.
+   */
+  public static secret(scope: Construct, nameOrArn: string, field?: string): ReferencedSecret {
+    const named = () =>
+      Stack.of(scope).formatArn({
+        service: "secretsmanager",
+        resource: "secret",
+        resourceName: nameOrArn,
+        arnFormat: ArnFormat.COLON_RESOURCE_NAME,
+      });
+    const arn = nameOrArn.startsWith("arn:") ? nameOrArn : named();
+    const resource = nameOrArn.startsWith("arn:") ? arn : `${arn}-??????`;
+    return new ReferencedSecret(
+      field === undefined ? arn : `${arn}:${field}::`,
+      "secretsmanager:GetSecretValue",
+      resource,
+      field !== undefined,
     );
   }
+
+  /**
+   * @param arn what the task definition names
+   * @param action what ECS calls
+   * @param resource what it is allowed on
+   */
+  public constructor(arn: string, action: string, resource = arn, hasField = false) {
+    super();
+    this.arn = arn;
+    this.action = action;
+    this.resource = resource;
+    this.hasField = hasField;
+  }
+
+  public grantRead(grantee: iam.IGrantable): iam.Grant {
+    return iam.Grant.addToPrincipal({ grantee, actions: [this.action], resourceArns: [this.resource] });
+  }
+}
+
+function resolve(scope: Construct, reference: string): ecs.Secret | undefined {
+  const parameter = /^ssm:(\/[A-Za-z0-9_.\-/]+)$/.exec(reference)?.[1];
+  if (parameter !== undefined) return ReferencedSecret.parameter(scope, parameter);
   const [, secret, field] = /^secretsmanager:([A-Za-z0-9/_+=.@:-]+)(?:#([A-Za-z0-9_.-]+))?$/.exec(reference) ?? [];
-  if (secret === undefined) return undefined;
-  const found = secret.startsWith("arn:")
-    ? secretsmanager.Secret.fromSecretCompleteArn(scope, id, secret)
-    : secretsmanager.Secret.fromSecretNameV2(scope, id, secret);
-  return ecs.Secret.fromSecretsManager(found, field);
+  return secret === undefined ? undefined : ReferencedSecret.secret(scope, secret, field);
 }

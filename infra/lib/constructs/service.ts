@@ -2,6 +2,7 @@ import { Duration, Token } from "aws-cdk-lib";
 import * as ec2 from "aws-cdk-lib/aws-ec2";
 import * as ecs from "aws-cdk-lib/aws-ecs";
 import * as iam from "aws-cdk-lib/aws-iam";
+import type * as kms from "aws-cdk-lib/aws-kms";
 import * as logs from "aws-cdk-lib/aws-logs";
 import type * as sqs from "aws-cdk-lib/aws-sqs";
 import { Construct, type IDependable } from "constructs";
@@ -101,6 +102,13 @@ export interface BridgeServiceProps {
    * @default - none
    */
   readonly secrets?: Readonly<Record<string, ecs.Secret>>;
+
+  /**
+   * Keys of KMS that encrypt those secrets, unless they are AWS's own.
+   *
+   * @default - none
+   */
+  readonly secretKeys?: readonly kms.IKey[];
 
   /**
    * How many workers run: a literal whole number of 2 or more. With the control task that makes one owner and at least two that can take over.
@@ -259,8 +267,10 @@ export class BridgeService extends Construct {
     this.taskDefinitions = { control: this.taskDefinition("control"), worker: this.taskDefinition("worker") };
     this.controlService = this.service("control", vpcSubnets);
     this.workerService = this.service("worker", vpcSubnets);
-    for (const service of [this.controlService, this.workerService]) {
-      if (props.startAfter !== undefined) service.node.addDependency(...props.startAfter);
+    for (const kind of ["control", "worker"] as const) {
+      const service = kind === "control" ? this.controlService : this.workerService;
+      // A task that starts before it may pull its image or read its secrets fails, and the circuit breaker counts it.
+      service.node.addDependency(this.executionRoles[kind], ...(props.startAfter ?? []));
     }
     if (props.deploymentAlarmNames !== undefined) this.watchDeployments(props.deploymentAlarmNames);
     if (props.loadBalancer !== undefined) {

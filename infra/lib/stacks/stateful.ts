@@ -1,5 +1,4 @@
 import { Stack, type StackProps } from "aws-cdk-lib";
-import type * as sqs from "aws-cdk-lib/aws-sqs";
 import type { Construct } from "constructs";
 import { BridgeQueue } from "../constructs/queues.ts";
 import { BridgeTables, defaultTableNames } from "../constructs/tables.ts";
@@ -29,15 +28,5 @@ export class CausewayStatefulStack extends Stack {
       this.tables = new BridgeTables(this, "Tables", { tableNames: defaultTableNames(settings.tablePrefix) });
     }
     if ("name" in settings.queue) this.bridgeQueue = new BridgeQueue(this, "Queue", { queueName: settings.queue.name });
-  }
-
-  /** Whether there is nothing to make. */
-  public get empty(): boolean {
-    return this.tables === undefined && this.bridgeQueue === undefined;
-  }
-
-  /** The queue that was made here. */
-  public get queue(): sqs.IQueue | undefined {
-    return this.bridgeQueue?.queue;
   }
 }

@@ -2,6 +2,7 @@ import { Duration, Stack, type StackProps } from "aws-cdk-lib";
 import * as ec2 from "aws-cdk-lib/aws-ec2";
 import * as ecs from "aws-cdk-lib/aws-ecs";
 import * as elbv2 from "aws-cdk-lib/aws-elasticloadbalancingv2";
+import * as kms from "aws-cdk-lib/aws-kms";
 import * as logs from "aws-cdk-lib/aws-logs";
 import * as sqs from "aws-cdk-lib/aws-sqs";
 import type { Construct } from "constructs";
@@ -13,15 +14,19 @@ import type { LoadBalancerAttachmentProps } from "../constructs/load-balancer.ts
 import type { BridgeNetworkProps } from "../constructs/network.ts";
 import { containerSecrets } from "../constructs/secrets.ts";
 import { BridgeTables, defaultTableNames } from "../constructs/tables.ts";
-import { configFiles, QUEUE_VARIABLE, type Settings, variables } from "../settings.ts";
+import { configFiles, QUEUE_VARIABLE, type QueueSetting, type Settings, variables } from "../settings.ts";
 import type { CausewayStatefulStack } from "./stateful.ts";
 
 /** Props of {@link CausewayStatelessStack}. */
 export interface CausewayStatelessStackProps extends StackProps {
   /** What is deployed. */
   readonly settings: Settings;
-  /** Where tables and queue are, as far as they are made here. */
-  readonly state: CausewayStatefulStack;
+  /**
+   * The stack that makes tables and queue.
+   *
+   * @default - all of them exist
+   */
+  readonly state?: CausewayStatefulStack;
   /**
    * The folder of `scripts/build-lambdas`.
    *
@@ -44,10 +49,9 @@ export class CausewayStatelessStack extends Stack {
   public constructor(scope: Construct, id: string, props: CausewayStatelessStackProps) {
     super(scope, id, { description: "Causeway: network, tasks and functions", ...props });
     const { settings, state } = props;
-    this.addStackDependency(state, "The tasks need the tables");
+    if (state !== undefined) this.addStackDependency(state, "The tasks need the tables");
     const network = this.network(settings);
-    const queue = state.queue ?? this.existingQueue(settings);
-    const deadLetters = settings.redriveQueueDeadLetters ? state.bridgeQueue?.deadLetterQueue : undefined;
+    const queue = this.queue("Queue", settings.queue);
     this.bridge = new CausewayDynamoDBHA(this, "Bridge", {
       bridgeConfig: { files: configFiles(settings), environment: variables(settings), checker: settings.checker },
       managedSubscriptionBaselines: settings.managedSubscriptionBaselines,
@@ -55,9 +59,10 @@ export class CausewayStatelessStack extends Stack {
       image: imageSource(settings.image ?? "tree"),
       imageContext: props.imageContext,
       architecture: settings.architecture,
-      queues: queue === undefined ? {} : { [QUEUE_VARIABLE]: queue },
-      redriveQueueDeadLetters: deadLetters === undefined ? [] : [deadLetters],
+      queues: { [QUEUE_VARIABLE]: queue },
+      redriveQueueDeadLetters: this.deadLetters(settings),
       secrets: containerSecrets(this, settings.secrets ?? {}),
+      secretKeys: settings.secretKeyArns?.map((arn, index) => kms.Key.fromKeyArn(this, `SecretKey-${index}`, arn)),
       // By name: the tables stay where they are whatever becomes of this stack.
       tables: BridgeTables.fromTableNames(this, "Tables", defaultTableNames(settings.tablePrefix)),
       network,
@@ -75,6 +80,7 @@ export class CausewayStatelessStack extends Stack {
       housekeeping:
         settings.housekeepingMinutes === undefined ? {} : { interval: Duration.minutes(settings.housekeepingMinutes) },
     });
+    for (const [name, output] of Object.entries(this.bridge.outputs)) output.overrideLogicalId(name);
   }
 
   private network(settings: Settings): BridgeNetworkProps {
@@ -89,8 +95,24 @@ export class CausewayStatelessStack extends Stack {
     return { vpc: found, gatewayEndpoints: vpc.privateSubnetRouteTableIds !== undefined };
   }
 
-  private existingQueue(settings: Settings): sqs.IQueue | undefined {
-    return "arn" in settings.queue ? sqs.Queue.fromQueueArn(this, "Queue", settings.queue.arn) : undefined;
+  /** By name or ARN, like the tables: neither stack then holds the other fast. */
+  private queue(id: string, queue: QueueSetting): sqs.IQueue {
+    const arn = "arn" in queue ? queue.arn : this.formatArn({ service: "sqs", resource: queue.name });
+    return sqs.Queue.fromQueueArn(this, id, arn);
+  }
+
+  private deadLetters(settings: Settings): sqs.IQueue[] {
+    if (!settings.redriveQueueDeadLetters) return [];
+    if (!("name" in settings.queue)) {
+      throw new SynthRefused([
+        refuseProp(
+          "CAUSEWAY_PRP_013",
+          "redriveQueueDeadLetters",
+          "the dead-letter queue of a queue that exists is not known here",
+        ),
+      ]);
+    }
+    return [this.queue("DeadLetterQueue", { name: `${settings.queue.name}-dlq` })];
   }
 
   private cluster(settings: Settings, vpc: ec2.IVpc | undefined): ecs.ICluster | undefined {
