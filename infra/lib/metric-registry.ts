@@ -1,4 +1,5 @@
 /** Metrics of the program in CloudWatch, by the registry that the program prints (`lib/generated/metrics.json`). */
+import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { Duration } from "aws-cdk-lib";
 import { type IMetric, MathExpression, Metric } from "aws-cdk-lib/aws-cloudwatch";
@@ -59,10 +60,20 @@ export function bridgeMetric(name: string, reading: Reading): IMetric {
   const usingMetrics = Object.fromEntries(
     cells.map((values, index) => {
       const labels = Object.fromEntries(others.map((label, at) => [dimension(found, label), values[at] ?? ""]));
-      return [`m${index}`, make({ BridgeId: bridgeId, Session: session, ...labels })];
+      return [`m${index}_${mark(session)}`, make({ BridgeId: bridgeId, Session: session, ...labels })];
     }),
   );
-  return new MathExpression({ expression: "MAX(METRICS())", usingMetrics, period, label: reading.label ?? session });
+  return new MathExpression({
+    expression: `MAX([${Object.keys(usingMetrics).join(", ")}])`,
+    usingMetrics,
+    period,
+    label: reading.label ?? session,
+  });
+}
+
+/** Tells the metrics of one session from those of another in the same graph, in the characters that an id may have. */
+function mark(session: string): string {
+  return createHash("sha256").update(session).digest("hex").slice(0, 8);
 }
 
 /** The dimension of a label: they stand in the same order, after `BridgeId`. */

@@ -568,9 +568,12 @@ export class BridgeAlarms extends Construct {
     return WATCHED_TABLES.flatMap((role): Spec[] => {
       const name = this.#props.tableNames[role];
       if (name === undefined) return [];
-      const throttles = { reads: of("ReadThrottleEvents", name), writes: of("WriteThrottleEvents", name) };
+      const throttles = {
+        [`${role}_reads`]: of("ReadThrottleEvents", name),
+        [`${role}_writes`]: of("WriteThrottleEvents", name),
+      };
       const errors = Object.fromEntries(
-        OPERATIONS.map((operation, index) => [`m${index}`, of("SystemErrors", name, operation)]),
+        OPERATIONS.map((operation, index) => [`${role}_${index}`, of("SystemErrors", name, operation)]),
       );
       const sum = (usingMetrics: Record<string, IMetric>, label: string) =>
         new MathExpression({
