@@ -1,6 +1,7 @@
 import { type App, Validations } from "aws-cdk-lib";
 import { AwsSolutionsChecks } from "cdk-nag";
-import { CausewayRules } from "./checks/index.ts";
+import { CausewayRules, SynthRefused } from "./checks/index.ts";
+import { checkBridgeId } from "./constructs/service.ts";
 import type { Settings } from "./settings.ts";
 import { CausewayStatefulStack } from "./stacks/stateful.ts";
 import { CausewayStatelessStack } from "./stacks/stateless.ts";
@@ -31,9 +32,12 @@ export interface CausewayStacks {
 
 /** Adds the stacks that the settings ask for, called `<bridge>-state` and `<bridge>`. */
 export function addStacks(app: App, settings: Settings, artifacts: Artifacts = {}): CausewayStacks {
+  SynthRefused.ifAny(checkBridgeId(settings.bridgeId));
+  // Names of stacks have no underscores.
+  const name = settings.bridgeId.replaceAll("_", "-");
   const makesState = !settings.existingTables || "name" in settings.queue;
-  const state = makesState ? new CausewayStatefulStack(app, `${settings.bridgeId}-state`, { settings }) : undefined;
-  return { state, bridge: new CausewayStatelessStack(app, settings.bridgeId, { settings, state, ...artifacts }) };
+  const state = makesState ? new CausewayStatefulStack(app, `${name}-state`, { settings }) : undefined;
+  return { state, bridge: new CausewayStatelessStack(app, name, { settings, state, ...artifacts }) };
 }
 
 /** Lets the templates be looked at before they are written: by the rules of AWS Solutions, and by this stack's own. */

@@ -9,8 +9,10 @@ import type { ImageSource } from "../checks/image.ts";
 import { checkConfig } from "../checks/index.ts";
 import { type BridgeConfig, type ConfigDocument, drainSeconds, loadConfigDocument } from "../config-document.ts";
 import type { TableRole } from "../operations.ts";
+import { BridgeAlarms, type BridgeAlarmsProps } from "./alarms.ts";
 import { BaselineSeeds } from "./baseline.ts";
 import { ConfigDelivery } from "./config-delivery.ts";
+import { BridgeDashboard } from "./dashboard.ts";
 import { refuseProp } from "./faults.ts";
 import { HousekeepingFunction, type HousekeepingFunctionProps } from "./housekeeping.ts";
 import type { Architecture } from "./image.ts";
@@ -47,6 +49,9 @@ export interface BridgeConfigSource {
 type FunctionOptions<Props> = Partial<
   Omit<Props, "bridgeId" | "tables" | "configuration" | "environment" | "architecture" | "destinations">
 >;
+
+/** What of the alarms can be chosen. */
+export type AlarmOptions = Pick<BridgeAlarmsProps, "actions" | "outboxAgeSeconds" | "outboxDepth">;
 
 /** Props of {@link CausewayDynamoDBHA}. */
 export interface CausewayDynamoDBHAProps {
@@ -216,9 +221,16 @@ export interface CausewayDynamoDBHAProps {
   readonly redrive?: FunctionOptions<Omit<RedriveFunctionProps, "deadLetterQueues">>;
 
   /**
-   * Names of alarms that end a deployment and roll it back.
+   * Alarms and the dashboard; false for neither.
    *
-   * @default - none
+   * @default - alarms that tell nobody, and a dashboard
+   */
+  readonly alarms?: AlarmOptions | false;
+
+  /**
+   * Names of further alarms that end a deployment and roll it back.
+   *
+   * @default - none besides those of `alarms`
    */
   readonly deploymentAlarmNames?: readonly string[];
 }
@@ -250,6 +262,10 @@ export class CausewayDynamoDBHA extends Construct {
   public readonly destinations: readonly sqs.IQueue[];
   /** The queues that the configuration receives from, in its order. */
   public readonly sources: readonly sqs.IQueue[];
+  /** The alarms, unless switched off. */
+  public readonly alarms?: BridgeAlarms;
+  /** The dashboard, unless switched off. */
+  public readonly dashboard?: BridgeDashboard;
   /** Ready command lines, by name. */
   public readonly outputs: Readonly<Record<string, CfnOutput>>;
 
@@ -301,6 +317,12 @@ export class CausewayDynamoDBHA extends Construct {
       destinations: this.destinations,
       deadLetterQueues: props.redriveQueueDeadLetters ?? [],
     });
+    if (props.alarms !== false) {
+      this.alarms = new BridgeAlarms(this, "Alarms", { ...this.watched(), ...props.alarms });
+      this.dashboard = new BridgeDashboard(this, "Dashboard", { ...this.watched(), alarms: this.alarms });
+    }
+    const watching = [...(this.alarms?.deploymentAlarmNames ?? []), ...(props.deploymentAlarmNames ?? [])];
+    if (watching.length > 0) this.service.watchDeployments(watching);
     this.outputs = commandLines(this);
     Tags.of(this).add("causeway:bridge", this.bridgeId);
     if (this.service.zonesDeferred) {
@@ -334,7 +356,25 @@ export class CausewayDynamoDBHA extends Construct {
       logGroup: props.logGroup,
       brokerCidrs: props.brokerCidrs,
       loadBalancer: props.loadBalancer,
-      deploymentAlarmNames: props.deploymentAlarmNames,
+    };
+  }
+
+  /** What the alarms look at. */
+  private watched() {
+    const { service, housekeeping } = this;
+    return {
+      bridgeId: this.bridgeId,
+      sessions: this.document.sessions,
+      clusterName: service.cluster.clusterName,
+      controlServiceName: service.controlService.serviceName,
+      workerServiceName: service.workerService.serviceName,
+      tableNames: this.tables.tableNames,
+      housekeeping: {
+        functionName: housekeeping.handler.functionName,
+        intervalMinutes: housekeeping.intervalMinutes,
+        deadLetterQueueName: housekeeping.deadLetterQueue.queueName,
+      },
+      redrive: { functionName: this.redrive.handler.functionName },
     };
   }
 

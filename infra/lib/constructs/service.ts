@@ -422,7 +422,7 @@ function checkServiceProps(props: BridgeServiceProps): SynthFault[] {
 
 /** A name that may stand in names of resources. */
 export function checkBridgeId(bridgeId: string): SynthFault[] {
-  if (!Token.isUnresolved(bridgeId) && /^[A-Za-z0-9_-]{1,64}$/.test(bridgeId)) return [];
+  if (!Token.isUnresolved(bridgeId) && /^[A-Za-z][A-Za-z0-9_-]{0,63}$/.test(bridgeId)) return [];
   return [refuseProp("CAUSEWAY_PRP_008", "bridge.id", `"${bridgeId}" cannot stand in names of resources`)];
 }
 

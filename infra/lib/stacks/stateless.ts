@@ -1,9 +1,12 @@
 import { Duration, Stack, type StackProps } from "aws-cdk-lib";
+import type * as cloudwatch from "aws-cdk-lib/aws-cloudwatch";
+import { SnsAction } from "aws-cdk-lib/aws-cloudwatch-actions";
 import * as ec2 from "aws-cdk-lib/aws-ec2";
 import * as ecs from "aws-cdk-lib/aws-ecs";
 import * as elbv2 from "aws-cdk-lib/aws-elasticloadbalancingv2";
 import * as kms from "aws-cdk-lib/aws-kms";
 import * as logs from "aws-cdk-lib/aws-logs";
+import * as sns from "aws-cdk-lib/aws-sns";
 import * as sqs from "aws-cdk-lib/aws-sqs";
 import type { Construct } from "constructs";
 import { SynthRefused } from "../checks/fault.ts";
@@ -77,6 +80,7 @@ export class CausewayStatelessStack extends Stack {
       brokerCidrs: settings.brokerCidrs,
       loadBalancer: this.loadBalancer(settings),
       lambdaFolder: props.lambdaFolder,
+      alarms: (settings.alarms ?? true) && { actions: this.alarmActions(settings) },
       housekeeping:
         settings.housekeepingMinutes === undefined ? {} : { interval: Duration.minutes(settings.housekeepingMinutes) },
     });
@@ -113,6 +117,11 @@ export class CausewayStatelessStack extends Stack {
       ]);
     }
     return [this.queue("DeadLetterQueue", { name: `${settings.queue.name}-dlq` })];
+  }
+
+  private alarmActions(settings: Settings): cloudwatch.IAlarmAction[] {
+    if (settings.alarmTopicArn === undefined) return [];
+    return [new SnsAction(sns.Topic.fromTopicArn(this, "AlarmTopic", settings.alarmTopicArn))];
   }
 
   private cluster(settings: Settings, vpc: ec2.IVpc | undefined): ecs.ICluster | undefined {
