@@ -14,6 +14,7 @@ pub mod member;
 pub mod message;
 pub mod metrics;
 pub mod outcome;
+pub mod redrive;
 pub mod rows;
 pub mod subscriptions;
 pub mod timing;
