@@ -33,6 +33,8 @@ pub struct Anchor {
     pub opened_at: UnixMillis,
     /// Every slot up to this one was settled when the row was written.
     pub drained: Slot,
+    /// The owner drained the log and closed it for good: nothing follows, and the log may be removed. Absent in a store reads as `false`.
+    pub retired: bool,
 }
 
 /// Entries made durable by one write.
@@ -109,12 +111,25 @@ impl Row {
 pub struct Head {
     /// The epoch of the owner that wrote it.
     pub epoch: Epoch,
+    /// Grows with every head row that an owner writes in one epoch: a request that the store applies late cannot undo a later one of the same
+    /// `drained`. Absent in a store reads as 0.
+    pub revision: u64,
     /// Every slot up to this one is settled; rows there are garbage.
     pub drained: Slot,
     /// Entries above `drained` that are settled already: ascending, disjoint.
     pub settled_ahead: Vec<SettledRange>,
     /// How often the entries at these positions were tried by owners before: ascending by position.
     pub attempts: Vec<(Position, u32)>,
+}
+
+impl Head {
+    /// Whether the row may be written over `standing`: not under a lower epoch, not with less `drained`, and within one epoch only as a later
+    /// revision. The one rule of every store.
+    #[must_use]
+    pub const fn may_replace(&self, standing: &Self) -> bool {
+        let later = self.epoch.0 > standing.epoch.0 || self.epoch.0 == standing.epoch.0 && self.revision > standing.revision;
+        later && self.drained.0 >= standing.drained.0
+    }
 }
 
 /// Settled entries: every position from `from` up to and including `to`, across slots. Which positions exist between them does not matter.
@@ -152,15 +167,23 @@ pub fn pack(entries: &[std::sync::Arc<Entry>]) -> Result<Bytes, PackError> {
 /// # Errors
 /// [`PackError`] where the codec is unknown (written by a newer release), or the body is damaged or does not hold `count` entries.
 pub fn unpack(segment: &Segment) -> Result<Vec<Entry>, PackError> {
-    if segment.codec != CODEC_POSTCARD_ZSTD {
-        return Err(PackError::UnknownCodec { codec: segment.codec });
+    unpack_body(segment.codec, &segment.body, segment.count)
+}
+
+/// Unpacks `count` entries that [`pack`] packed.
+///
+/// # Errors
+/// As [`unpack`].
+pub fn unpack_body(codec: u8, body: &[u8], count: u32) -> Result<Vec<Entry>, PackError> {
+    if codec != CODEC_POSTCARD_ZSTD {
+        return Err(PackError::UnknownCodec { codec });
     }
-    let mut plain = Vec::with_capacity(segment.body.len().saturating_mul(4));
-    zstd::stream::read::Decoder::with_buffer(&segment.body[..])
+    let mut plain = Vec::with_capacity(body.len().saturating_mul(4));
+    zstd::stream::read::Decoder::with_buffer(body)
         .and_then(|decoder| decoder.take(MAX_UNPACKED_BYTES).read_to_end(&mut plain))
         .map_err(|_| PackError::Damaged)?;
     let entries: Vec<Entry> = postcard::from_bytes(&plain).map_err(|_| PackError::Damaged)?;
-    if entries.len() != segment.count as usize { Err(PackError::Damaged) } else { Ok(entries) }
+    if entries.len() != count as usize { Err(PackError::Damaged) } else { Ok(entries) }
 }
 
 /// A body that cannot be packed or read.
@@ -176,6 +199,6 @@ pub enum PackError {
         codec: u8,
     },
     /// Not what was written.
-    #[error("the segment's body is damaged")]
+    #[error("the packed entries are damaged")]
     Damaged,
 }

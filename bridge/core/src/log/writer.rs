@@ -455,7 +455,8 @@ impl Writer {
     }
 
     fn raise_anchor(&mut self, wall: UnixMillis, tail: Slot, drained: Slot) {
-        let anchor = Anchor { epoch: self.epoch, anchor_id: self.ids.take(), owner: self.owner.clone(), opened_at: wall, drained };
+        let anchor =
+            Anchor { epoch: self.epoch, anchor_id: self.ids.take(), owner: self.owner.clone(), opened_at: wall, drained, retired: false };
         self.anchored = true;
         self.phase = Phase::PutAnchor { slot: tail.next(), row: Arc::new(Row::Anchor(anchor)) };
     }

@@ -71,6 +71,7 @@ pub struct Owner {
     anchor: Slot,
     recovered: bool,
     head_in_flight: Option<HeadSnapshot>,
+    head_revision: u64,
     head_retry_at: Option<Instant>,
     head_failed: bool,
     /// Entries were tried since the last head row was written.
@@ -115,6 +116,7 @@ impl Owner {
             recovered: false,
             head_in_flight: None,
             head_retry_at: None,
+            head_revision: 0,
             head_failed: false,
             attempts_untold: false,
             deleting: None,
@@ -626,13 +628,14 @@ impl Owner {
     }
 
     /// The row that replaces the head row: what this owner knows, and what former ones told of slots that are not loaded yet.
-    fn head_row(&self, snapshot: &HeadSnapshot) -> Head {
+    fn head_row(&mut self, snapshot: &HeadSnapshot) -> Head {
         let mut settled_ahead = snapshot.ranges.clone();
         settled_ahead.extend(self.loader.settled_behind(self.settled.loaded()));
         let mut attempts = self.drain.attempts(MAX_REMEMBERED_ATTEMPTS);
         attempts.extend(self.loader.attempts());
         attempts.truncate(MAX_REMEMBERED_ATTEMPTS);
-        Head { epoch: self.writer.epoch(), drained: snapshot.drained, settled_ahead, attempts }
+        self.head_revision += 1;
+        Head { epoch: self.writer.epoch(), revision: self.head_revision, drained: snapshot.drained, settled_ahead, attempts }
     }
 
     /// Whether the lane is idle: nothing is pending or in flight, and no append began lately. While stopping, the last part does not count; past

@@ -31,6 +31,7 @@ fn anchor(slot: u64) -> Row {
         owner: String::new(),
         opened_at: UnixMillis(0),
         drained: Slot(0),
+        retired: false,
     })
 }
 
