@@ -34,7 +34,8 @@ export const RULES = {
   CAUSEWAY_CFG_001: "write `bridge: {deployment_mode: clustered}`",
   CAUSEWAY_CFG_002: "add `stores: {lease|outbox|dlq|managed_subscriptions: {type: dynamodb}}`",
   CAUSEWAY_CFG_003: "write `session_mode: exclusive` on at least one session; otherwise nothing needs a standby",
-  CAUSEWAY_CFG_004: "write one literal client_id for all replicas, without client_id_suffix",
+  CAUSEWAY_CFG_004:
+    "write the client_id out, or as a variable whose value the settings give: it must be known at synth, and the same for all tasks",
   CAUSEWAY_CFG_005:
     "add it to managedSubscriptionBaselines: the filters that the broker already keeps for this client_id, or [] for a client_id that is new",
   CAUSEWAY_CFG_006: "remove it, or correct the name: baselines are for exclusive sessions of the configuration",
@@ -43,13 +44,12 @@ export const RULES = {
     "add `failover_slo` to the session block of its routes; `causeway budget FILE` shows what can be promised",
   CAUSEWAY_CFG_009:
     "add `broker_health_step_down: off`, or a duration such as `90s`, to the session block of its routes",
-  CAUSEWAY_CFG_010: "write exactly one `broker_url`",
-  CAUSEWAY_CFG_011:
+  CAUSEWAY_CFG_010:
     "add `session: {session_id: …, sender_id: …}` to the route, naming the exclusive session that feeds it",
-  CAUSEWAY_CFG_012: "add a route with `session: {session_id: …}` for it, or remove the session",
-  CAUSEWAY_CFG_013: "remove `bridge.cluster.endpoints`: each task finds its own address",
-  CAUSEWAY_CFG_014: "write `delivery_mode: shared_outbox`",
-  CAUSEWAY_CFG_015: "write `bridge: {metrics_exporter: emf}`",
+  CAUSEWAY_CFG_011: "add a route with `session: {session_id: …}` for it, or remove the session",
+  CAUSEWAY_CFG_012: "remove `bridge.cluster.endpoints`: each task finds its own address",
+  CAUSEWAY_CFG_013: "write `delivery_mode: shared_outbox`",
+  CAUSEWAY_CFG_014: "write `bridge: {metrics_exporter: emf}`",
 } as const;
 
 /** The code of a rule. */

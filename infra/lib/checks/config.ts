@@ -1,3 +1,4 @@
+import { isStandIn } from "../config/interpolate.ts";
 import { type BridgeConfig, isClustered, isTopicFilter, mqtt, type Role, sharedFilter } from "../config/model.ts";
 import { sessionBlock } from "../config/timing.ts";
 import type { ConfigDocument } from "../config-document.ts";
@@ -36,7 +37,7 @@ function cluster(config: BridgeConfig): SynthFault[] {
   if (Object.keys(config.bridge?.cluster?.endpoints ?? {}).length > 0) {
     faults.push(
       refuse(
-        "CAUSEWAY_CFG_013",
+        "CAUSEWAY_CFG_012",
         "bridge.cluster.endpoints",
         "one address in the configuration would be every task's address",
       ),
@@ -56,7 +57,7 @@ function cluster(config: BridgeConfig): SynthFault[] {
   if (config.bridge?.metrics_exporter !== "emf") {
     faults.push(
       refuse(
-        "CAUSEWAY_CFG_015",
+        "CAUSEWAY_CFG_014",
         "bridge.metrics_exporter",
         "no metric would reach CloudWatch, and no alarm could ever fire",
       ),
@@ -73,27 +74,18 @@ function sessions(config: BridgeConfig): SynthFault[] {
   if (exclusive.length === 0) faults.push(refuse("CAUSEWAY_CFG_003", "sessions", "no session is exclusive"));
   for (const { session, at } of exclusive) {
     const written = mqtt(session);
-    if ((written.client_id ?? "") === "" || written.client_id_suffix !== undefined) {
+    if (isStandIn(written.client_id)) {
       faults.push(
         refuse(
           "CAUSEWAY_CFG_004",
           `${at}.options.session.client_id`,
-          "a successor needs the client_id of its predecessor, or what the broker keeps is stranded",
-        ),
-      );
-    }
-    if (written.broker_url === undefined || (written.broker_urls ?? []).length > 0) {
-      faults.push(
-        refuse(
-          "CAUSEWAY_CFG_010",
-          `${at}.options.session.broker_url`,
-          "an exclusive session has one broker, which keeps its messages",
+          "only the container would know the client_id: nobody can tell whether all tasks have the same, nor what the broker keeps for it",
         ),
       );
     }
     const block = sessionBlock(config, session.id);
     if (block === undefined) {
-      faults.push(refuse("CAUSEWAY_CFG_012", at, `no route has a session block for exclusive session "${session.id}"`));
+      faults.push(refuse("CAUSEWAY_CFG_011", at, `no route has a session block for exclusive session "${session.id}"`));
       continue;
     }
     if (block.failover_slo === undefined) {
@@ -125,7 +117,7 @@ function routes(config: BridgeConfig): SynthFault[] {
     if (route.session?.session_id !== source) {
       faults.push(
         refuse(
-          "CAUSEWAY_CFG_011",
+          "CAUSEWAY_CFG_010",
           `${at}.session.session_id`,
           `route "${route.id}" is fed by exclusive session "${source}" and does not name it`,
         ),
@@ -134,7 +126,7 @@ function routes(config: BridgeConfig): SynthFault[] {
     if (route.delivery_mode !== "shared_outbox" && route.delivery_mode !== "spill_outbox") {
       faults.push(
         refuse(
-          "CAUSEWAY_CFG_014",
+          "CAUSEWAY_CFG_013",
           `${at}.delivery_mode`,
           `route "${route.id}" keeps nothing in the outbox: nothing fences the sends of a former owner`,
         ),

@@ -38,8 +38,9 @@ export function checkSubnetsSpanTwoAzs(vpc: ec2.IVpc, selection: ec2.SubnetSelec
     } catch (error) {
       return refused("CAUSEWAY_NET_002", `the zone of subnet ${subnet.node.path} is not known: ${reason(error)}`);
     }
-    if (Token.isUnresolved(zone)) {
-      const index = zoneIndex(vpc, zone);
+    // An element of a list that is a token does not look like a token by itself.
+    if (Token.isUnresolved(zone) || Token.isUnresolved([zone])) {
+      const index = Token.isUnresolved(zone) ? zoneIndex(vpc, zone) : undefined;
       if (index === undefined)
         return refused("CAUSEWAY_NET_002", "the zone names are a token, which may stand for one zone");
       zones.add(index);

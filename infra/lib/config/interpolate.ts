@@ -14,6 +14,11 @@ export function standIn(name: string): string {
   return `https://stand-in.invalid/${name}`;
 }
 
+/** Whether a value holds what only the container knows. */
+export function isStandIn(value: string | undefined): boolean {
+  return value?.includes(standIn("")) ?? false;
+}
+
 /** Fills every scalar below `node`, and leaves in `shipped` what the container is to read. */
 export function interpolate(
   node: Node,
