@@ -211,12 +211,17 @@ impl Outbox for DynamoOutbox {
     }
 
     async fn put_head(&self, log: &LogName, head: &Head) -> Outcome<bool> {
+        // A row without a revision has revision 0.
+        let unrevised = if head.revision > 0 { "attribute_not_exists(#revision) OR " } else { "" };
+        let later = format!("#epoch < :epoch OR (#epoch = :epoch AND ({unrevised}#revision < :revision))");
         let request = self
             .put(head::encode(log, head))
-            .condition_expression("attribute_not_exists(#pk) OR (#epoch <= :epoch AND #drained <= :drained)")
+            .condition_expression(format!("attribute_not_exists(#pk) OR (#drained <= :drained AND ({later}))"))
             .expression_attribute_names("#pk", PK)
             .expression_attribute_names("#epoch", EPOCH)
+            .expression_attribute_names("#revision", head::REVISION)
             .expression_attribute_names("#drained", DRAINED)
+            .expression_attribute_values(":revision", n(head.revision))
             .expression_attribute_values(":epoch", n(head.epoch.0))
             .expression_attribute_values(":drained", n(head.drained.0));
         match self.send_put(request).await {

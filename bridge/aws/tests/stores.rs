@@ -13,10 +13,10 @@ use causeway_core::dead_letter::{DeadLetter, DeadLetterState, Destination};
 use causeway_core::identity::{Epoch, Id128, LogName, Slot};
 use causeway_core::message::{Entry, Message};
 use causeway_core::outcome::{Fault, FaultCode, Outcome};
-use causeway_core::rows::{Anchor, Row};
+use causeway_core::rows::{Anchor, Head, Row};
 use causeway_core::units::UnixMillis;
 use causeway_ports::conformance::{dead_letters, outbox};
-use causeway_ports::{DeadLetters, Outbox};
+use causeway_ports::{DeadLetters, Outbox, Put};
 use std::sync::Arc;
 use support::emulator::{Emulator, dynamodb, ministack};
 
@@ -127,6 +127,29 @@ async fn a_letter_that_was_put_back_can_die_again(emulator: &Emulator) {
     }
 }
 
+/// Rows of a release that knew neither revisions nor retired logs.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_older_rows_do_not_tell_reads_as_nothing() {
+    let emulator = dynamodb();
+    let client = client(&emulator);
+    let store = DynamoOutbox::new(client.clone(), "older");
+    store.create().await.unwrap();
+    let log = LogName::new("b", "s", 0).unwrap();
+    let head = Head { epoch: Epoch(3), drained: Slot(7), ..Head::default() };
+    assert_eq!(store.put_head(&log, &head).await, Outcome::Done(true));
+    assert_eq!(store.put(&log, Slot(8), &anchor("o")).await, Outcome::Done(Put::Stored));
+    let key = |slot: u64| AttributeValue::S(Slot(slot).sort_key());
+    let update = client.update_item().table_name("older").key("pk", AttributeValue::S(log.to_string())).key("sk", key(0));
+    update.update_expression("REMOVE revision").send().await.unwrap();
+    assert_eq!(store.read_head(&log).await.unwrap(), Some(head.clone()));
+    assert_eq!(store.put_head(&log, &head).await, Outcome::Done(false), "it has revision 0");
+    assert_eq!(store.put_head(&log, &Head { revision: 1, ..head }).await, Outcome::Done(true));
+    let page = store.read_page(&log, Slot(7), Slot(8)).await.unwrap();
+    assert_eq!(page.rows, [(Slot(8), anchor("o"))]);
+    let rows = client.scan().table_name("older").send().await.unwrap().items.unwrap();
+    assert!(rows.iter().all(|row| !row.contains_key("retired")), "an anchor that does not retire its log says nothing of it");
+}
+
 /// A delete that ended after the first row is finished by the next one.
 async fn a_half_deleted_letter_is_swept(emulator: &Emulator) {
     let client = client(emulator);
@@ -143,7 +166,14 @@ async fn a_half_deleted_letter_is_swept(emulator: &Emulator) {
 }
 
 fn anchor(owner: &str) -> Row {
-    Row::Anchor(Anchor { epoch: Epoch(1), anchor_id: Id128(1), owner: owner.to_owned(), opened_at: UnixMillis(0), drained: Slot(0) })
+    Row::Anchor(Anchor {
+        epoch: Epoch(1),
+        anchor_id: Id128(1),
+        owner: owner.to_owned(),
+        opened_at: UnixMillis(0),
+        drained: Slot(0),
+        retired: false,
+    })
 }
 
 async fn every_table_is_created_and_checked(emulator: &Emulator) {

@@ -81,7 +81,7 @@ impl Outbox for MemoryOutbox {
         self.calls.wrote();
         let mut state = locked(&self.state);
         let standing = &mut state.logs.entry(log.clone()).or_default().head;
-        let forward = standing.as_ref().is_none_or(|standing| head.epoch >= standing.epoch && head.drained >= standing.drained);
+        let forward = standing.as_ref().is_none_or(|standing| head.may_replace(standing));
         if forward {
             *standing = Some(head.clone());
         }

@@ -59,8 +59,15 @@ fn row() -> impl Strategy<Value = Row> {
             drained: Slot(drained),
         })
     });
-    let anchor = (number(), id, ".{0,8}", number(), number()).prop_map(|(epoch, id, owner, opened_at, drained)| {
-        Row::Anchor(Anchor { epoch: Epoch(epoch), anchor_id: Id128(id), owner, opened_at: UnixMillis(opened_at), drained: Slot(drained) })
+    let anchor = (number(), id, ".{0,8}", number(), number(), any::<bool>()).prop_map(|(epoch, id, owner, opened_at, drained, retired)| {
+        Row::Anchor(Anchor {
+            epoch: Epoch(epoch),
+            anchor_id: Id128(id),
+            owner,
+            opened_at: UnixMillis(opened_at),
+            drained: Slot(drained),
+            retired,
+        })
     });
     prop_oneof![3 => segment, 1 => anchor]
 }
@@ -71,8 +78,15 @@ fn position() -> impl Strategy<Value = Position> {
 
 fn head() -> impl Strategy<Value = Head> {
     let range = (position(), position()).prop_map(|(from, to)| SettledRange { from, to });
-    (number(), number(), prop::collection::vec(range, 0..3), prop::collection::vec((position(), any::<u32>()), 0..3))
-        .prop_map(|(epoch, drained, settled_ahead, attempts)| Head { epoch: Epoch(epoch), drained: Slot(drained), settled_ahead, attempts })
+    (number(), number(), number(), prop::collection::vec(range, 0..3), prop::collection::vec((position(), any::<u32>()), 0..3)).prop_map(
+        |(epoch, revision, drained, settled_ahead, attempts)| Head {
+            epoch: Epoch(epoch),
+            revision,
+            drained: Slot(drained),
+            settled_ahead,
+            attempts,
+        },
+    )
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -113,7 +127,12 @@ impl Model {
     }
 
     fn put_head(&mut self, log: usize, head: &Head) -> bool {
-        if self.head(log).is_some_and(|standing| head.epoch < standing.epoch || head.drained < standing.drained) {
+        let refused = |standing: Head| {
+            head.epoch < standing.epoch
+                || head.drained < standing.drained
+                || head.epoch == standing.epoch && head.revision <= standing.revision
+        };
+        if self.head(log).is_some_and(refused) {
             return false;
         }
         self.heads.retain(|(of, _)| *of != log);
@@ -164,6 +183,8 @@ async fn agree(ops: Vec<Op>) {
             sqlite = None;
         }
         let file = sqlite.get_or_insert_with(open);
+        // The second time is a repeat, which a head row refuses: the model is asked once.
+        let forward = if let Op::Head(log, head) = &op { model.put_head(*log, head) } else { false };
         for store in [&memory, file] {
             match &op {
                 Op::Put(log, slot, row) => {
@@ -171,7 +192,7 @@ async fn agree(ops: Vec<Op>) {
                     let wanted = model.put(*log, *slot, row);
                     assert_eq!(store.put(&logs[*log], Slot(*slot), row).await, Outcome::Done(wanted));
                 }
-                Op::Head(log, head) => assert_eq!(store.put_head(&logs[*log], head).await, Outcome::Done(model.put_head(*log, head))),
+                Op::Head(log, head) => assert_eq!(store.put_head(&logs[*log], head).await, Outcome::Done(forward)),
                 Op::Delete(log, slots) => {
                     model.rows.retain(|(of, at, _)| of != log || !slots.contains(at));
                     let slots: Vec<Slot> = slots.iter().copied().map(Slot).collect();

@@ -26,7 +26,14 @@ fn log() -> LogName {
 }
 
 fn row(id: u128) -> Row {
-    Row::Anchor(Anchor { epoch: Epoch(1), anchor_id: Id128(id), owner: "o".to_owned(), opened_at: UnixMillis(0), drained: Slot(0) })
+    Row::Anchor(Anchor {
+        epoch: Epoch(1),
+        anchor_id: Id128(id),
+        owner: "o".to_owned(),
+        opened_at: UnixMillis(0),
+        drained: Slot(0),
+        retired: false,
+    })
 }
 
 fn fault() -> Fault {

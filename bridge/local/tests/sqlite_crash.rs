@@ -29,7 +29,7 @@ async fn child_puts_until_it_is_killed() {
         assert_eq!(outbox.put(&log(), Slot(slot), &segment(u128::from(slot), body(slot))).await, Outcome::Done(Put::Stored));
         Child::say(&slot.to_string());
         if slot % 10 == 0 {
-            let head = Head { drained: Slot(slot - 5), ..Head::default() };
+            let head = Head { revision: slot, drained: Slot(slot - 5), ..Head::default() };
             assert_eq!(outbox.put_head(&log(), &head).await, Outcome::Done(true));
             letters.park(&letter(u128::from(slot))).await.done().unwrap();
             outbox.delete(&log(), &[Slot(slot - 9)]).await.done().unwrap();

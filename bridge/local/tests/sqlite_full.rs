@@ -150,7 +150,7 @@ async fn fill_with(outbox: &SqliteOutbox, size: usize, after: u64) -> u64 {
 
 /// Marks everything up to `last` as sent and deletes it, as the worker does.
 async fn settle(outbox: &SqliteOutbox, first: u64, last: u64) {
-    let head = Head { epoch: Epoch(1), drained: Slot(last), settled_ahead: Vec::new(), attempts: Vec::new() };
+    let head = Head { epoch: Epoch(1), revision: last, drained: Slot(last), ..Head::default() };
     assert_eq!(outbox.put_head(&log(), &head).await, Outcome::Done(true));
     let slots: Vec<Slot> = (first..=last).map(Slot).collect();
     for some in slots.chunks(25) {
@@ -198,7 +198,8 @@ async fn drains_a_full_disk(disk: &str, size: usize) {
     assert_eq!(slots(&outbox).await, (first..=last).collect::<Vec<_>>(), "everything acknowledged is there");
     let record = LogRecord { log: log(), epoch: Epoch(2), lanes: 1, state: LogState::Open };
     assert_eq!(outbox.register(&record).await, Outcome::Done(true));
-    let anchor = Anchor { epoch: Epoch(2), anchor_id: Id128(99), owner: "o".to_owned(), opened_at: UnixMillis(1), drained: Slot(0) };
+    let anchor =
+        Anchor { epoch: Epoch(2), anchor_id: Id128(99), owner: "o".to_owned(), opened_at: UnixMillis(1), drained: Slot(0), retired: false };
     assert_eq!(outbox.put(&log(), Slot(last + 1), &Row::Anchor(anchor)).await, Outcome::Done(Put::Stored));
     settle(&outbox, first, last + 1).await;
     let more = fill_with(&outbox, size, last + 1).await - last - 1;

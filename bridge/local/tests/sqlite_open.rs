@@ -3,8 +3,10 @@
 
 mod common;
 
-use causeway_core::identity::Slot;
+use causeway_core::identity::{Epoch, Id128, Slot};
 use causeway_core::outcome::{FaultCode, Outcome};
+use causeway_core::rows::{Anchor, Head, Row};
+use causeway_core::units::UnixMillis;
 use causeway_local::sqlite::{LocalStoreError, OpenMode, SqliteStore};
 use causeway_ports::{DeadLetters, Outbox, Put};
 use common::{Child, letter, log, segment};
@@ -96,8 +98,56 @@ fn a_newer_releases_store_is_left_alone() {
     SqliteStore::create(&path).unwrap();
     rusqlite::Connection::open(&path).unwrap().pragma_update(None, "user_version", 99).unwrap();
     for mode in [OpenMode::ReadWrite, OpenMode::ReadOnly] {
-        refused(SqliteStore::open(&path, mode), "STORE_NEWER_SCHEMA", &["schema version 99", "knows 1", "run that release"]);
+        refused(SqliteStore::open(&path, mode), "STORE_NEWER_SCHEMA", &["schema version 99", "knows 2", "run that release"]);
     }
+}
+
+/// What a release of schema version 1 left: the same without what version 2 added.
+fn of_version_1(path: &Path) {
+    SqliteStore::create(path).unwrap();
+    let sql = r#"
+        DROP TABLE mail;
+        DROP INDEX dlq_by_expiry;
+        ALTER TABLE dlq DROP COLUMN redriven_at;
+        ALTER TABLE dlq DROP COLUMN redriven_by;
+        ALTER TABLE dlq DROP COLUMN expires_at;
+        ALTER TABLE outbox DROP COLUMN revision;
+        ALTER TABLE outbox DROP COLUMN retired;
+        INSERT INTO outbox (pk, sk, kind, epoch, drained, progress) VALUES ('LOG#bridge#session#0', 0, 'head', 3, 7, '{"settled_ahead":[],"attempts":[]}');
+        INSERT INTO outbox (pk, sk, kind, epoch, drained, id, owner, opened_at)
+            VALUES ('LOG#bridge#session#0', 8, 'anchor', 3, 7, '00000000000000000000000000000005', 'o', 1);
+        PRAGMA user_version = 1;"#;
+    rusqlite::Connection::open(path).unwrap().execute_batch(sql).unwrap();
+}
+
+#[tokio::test]
+async fn an_older_releases_store_is_brought_up_to_date_and_loses_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("causeway.db");
+    of_version_1(&path);
+    let says = ["schema version 1", "keeps 2", "start the worker", "stores create"];
+    refused(SqliteStore::open(&path, OpenMode::ReadOnly), "STORE_OLDER_SCHEMA", &says);
+    let store = open(&path).unwrap();
+    let outbox = store.outbox();
+    let head = Head { epoch: Epoch(3), drained: Slot(7), ..Head::default() };
+    assert_eq!(outbox.read_head(&log()).await.unwrap(), Some(head.clone()), "its head has revision 0");
+    assert_eq!(outbox.put_head(&log(), &head).await, Outcome::Done(false));
+    assert_eq!(outbox.put_head(&log(), &Head { revision: 1, ..head }).await, Outcome::Done(true));
+    let page = outbox.read_page(&log(), Slot(0), Slot(9)).await.unwrap();
+    let anchor =
+        Anchor { epoch: Epoch(3), anchor_id: Id128(5), owner: "o".to_owned(), opened_at: UnixMillis(1), drained: Slot(7), retired: false };
+    assert_eq!(page.rows, [(Slot(8), Row::Anchor(anchor))], "its anchor retires nothing");
+    outbox.probe().await.unwrap();
+    SqliteStore::open(&path, OpenMode::ReadOnly).unwrap();
+}
+
+#[test]
+fn create_brings_an_older_releases_store_up_to_date() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("causeway.db");
+    of_version_1(&path);
+    assert_eq!(SqliteStore::create(&path).unwrap(), [format!("schema version 2 in file {}, which had 1", path.display())]);
+    assert!(SqliteStore::create(&path).unwrap().is_empty());
 }
 
 #[test]

@@ -22,7 +22,7 @@ use causeway_core::outcome::{Fault, Outcome};
 use causeway_core::rows::{Head, Row, RowMeta};
 use causeway_core::units::{Instant, UnixMillis};
 use core::time::Duration;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// A message that the source hands over and still holds: it comes again unless it is acknowledged.
@@ -148,7 +148,8 @@ pub trait Outbox: Send + Sync {
     /// Puts `row` at `slot` if the slot is empty or holds this very row (same id).
     async fn put(&self, log: &LogName, slot: Slot, row: &Row) -> Outcome<Put>;
 
-    /// Writes the head row if its epoch is not below, and its `drained` not behind, those of the row that stands; answers whether it was written.
+    /// Writes the head row if it [may replace](Head::may_replace) the one that stands; answers whether it was written. `false` to a repeated call may
+    /// be the answer to what the first one wrote.
     async fn put_head(&self, log: &LogName, head: &Head) -> Outcome<bool>;
 
     /// The rows after `after` up to and including `up_to`, as many as fit a page (about 1 MiB).
@@ -337,6 +338,8 @@ pub struct MemberRecord {
     pub role: String,
     /// Where it is reached, by capability, and where it runs.
     pub facts: OwnerFacts,
+    /// The level of service that it gives to each session: `none`, `degraded`, `full`.
+    pub sessions: BTreeMap<String, String>,
     /// When it started, by its wall clock.
     pub started_at: UnixMillis,
     /// When it wrote this, by its wall clock.

@@ -4,6 +4,7 @@
 //! snapshot, never a half-written one, and cannot slow a loop down.
 
 use causeway_core::identity::Epoch;
+pub use causeway_core::metrics::DropReason;
 use causeway_core::outcome::{Fault, FaultCode};
 use causeway_core::units::{Instant, UnixMillis};
 use causeway_ports::SourceCounters;
@@ -236,33 +237,6 @@ impl SessionStatus {
             return Some(of("the source stands still", seconds));
         }
         self.drain_stalled_since.and_then(overdue).map(|seconds| of("entries are due and none was attempted", seconds))
-    }
-}
-
-/// Why a message was dropped: neither delivered nor kept as a dead letter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum DropReason {
-    /// The destination refused it for good and the route says `on_permanent_failure: drop`.
-    PermanentFailure,
-    /// It belongs to no route.
-    NoRoute,
-    /// Quality of service 0 and no room: the broker would not have repeated it either.
-    Qos0Overflow,
-}
-
-impl DropReason {
-    /// Every reason.
-    pub const ALL: &'static [Self] = &[Self::PermanentFailure, Self::NoRoute, Self::Qos0Overflow];
-
-    /// The name in metrics and answers.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::PermanentFailure => "permanent_failure",
-            Self::NoRoute => "no_route",
-            Self::Qos0Overflow => "qos0_overflow",
-        }
     }
 }
 

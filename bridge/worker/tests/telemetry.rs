@@ -3,14 +3,15 @@
 
 mod common;
 
+use causeway_core::metrics::{CATALOG, Kind, PREFIX};
 use causeway_core::outcome::{Fault, FaultCode, Outcome};
 use causeway_core::units::UnixMillis;
-use causeway_worker::telemetry::catalog::{CATALOG, Kind, PREFIX};
 use causeway_worker::telemetry::{AppendResult, Metrics, emf, listing, prometheus};
 use common::{collector, fill};
 use core::time::Duration;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 /// One line of the text format: name, labels, value.
 type Line = (String, BTreeMap<String, String>, f64);
@@ -215,12 +216,14 @@ fn the_listing_names_every_metric() {
 }
 
 #[test]
-fn the_documentation_is_generated_from_the_registry() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/METRICS.md");
-    let expected = listing::markdown();
-    if std::env::var_os("UPDATE_DOCS").is_some() {
-        std::fs::write(path, &expected).unwrap();
+fn what_is_generated_from_the_registry_is_up_to_date() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let json = serde_json::to_string_pretty(&listing::json()).unwrap() + "\n";
+    for (file, expected) in [("docs/METRICS.md", listing::markdown()), ("infra/lib/generated/metrics.json", json)] {
+        if std::env::var_os("UPDATE_DOCS").is_some() {
+            std::fs::write(root.join(file), &expected).unwrap();
+        }
+        let found = std::fs::read_to_string(root.join(file)).unwrap_or_default();
+        assert!(found == expected, "{file} is out of date: run `UPDATE_DOCS=1 cargo test -p causeway --test telemetry`");
     }
-    let found = std::fs::read_to_string(path).unwrap_or_default();
-    assert!(found == expected, "docs/METRICS.md is out of date: run `UPDATE_DOCS=1 cargo test -p causeway --test telemetry`");
 }

@@ -213,7 +213,7 @@ impl Stores {
             Call::Put { slot, row } => Answer::Put(Outcome::Done(self.put(*slot, row, doubted, seen)?)),
             Call::ReadPage { purpose, after, up_to } => Answer::Page { purpose: *purpose, page: Ok(self.page(*after, *up_to)) },
             Call::PutHead { head } => {
-                let forward = self.head.as_ref().is_none_or(|old| head.epoch >= old.epoch && head.drained >= old.drained);
+                let forward = self.head.as_ref().is_none_or(|old| head.may_replace(old));
                 if forward {
                     self.head = Some(head.clone());
                 }

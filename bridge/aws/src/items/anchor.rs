@@ -1,6 +1,7 @@
 //! An owner's flag in a log. Key: `LOG#<bridge>#<partition>#<lane>` / the slot.
 
-use super::{DRAINED, EPOCH, ID, Item, ItemError, KIND, id, id_value, key, n, number, s, text};
+use super::{DRAINED, EPOCH, ID, Item, ItemError, KIND, boolean, id, id_value, key, n, number, s, text};
+use aws_sdk_dynamodb::types::AttributeValue;
 use causeway_core::identity::{Epoch, LogName, Slot};
 use causeway_core::rows::Anchor;
 use causeway_core::units::UnixMillis;
@@ -9,6 +10,8 @@ use causeway_core::units::UnixMillis;
 pub(crate) const ANCHOR: &str = "anchor";
 const OWNER: &str = "owner";
 const OPENED_AT: &str = "opened_at";
+/// Left out where it is false.
+const RETIRED: &str = "retired";
 
 /// The item of `anchor` at `slot`.
 #[must_use]
@@ -22,6 +25,9 @@ pub fn encode(log: &LogName, slot: Slot, anchor: &Anchor) -> Item {
         (OPENED_AT.to_owned(), n(anchor.opened_at.0)),
         (DRAINED.to_owned(), n(anchor.drained.0)),
     ]);
+    if anchor.retired {
+        item.insert(RETIRED.to_owned(), AttributeValue::Bool(true));
+    }
     item
 }
 
@@ -36,6 +42,7 @@ pub fn decode(item: &Item) -> Result<Anchor, ItemError> {
         owner: text(item, OWNER)?.to_owned(),
         opened_at: UnixMillis(number(item, OPENED_AT)?),
         drained: Slot(number(item, DRAINED)?),
+        retired: item.contains_key(RETIRED) && boolean(item, RETIRED)?,
     })
 }
 
@@ -48,8 +55,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(epoch: u64, anchor_id: u128, owner in ".*", opened_at: u64, drained: u64, slot: u64) {
-            let anchor = Anchor { epoch: Epoch(epoch), anchor_id: Id128(anchor_id), owner, opened_at: UnixMillis(opened_at), drained: Slot(drained) };
+        fn what_is_written_is_read(epoch: u64, anchor_id: u128, owner in ".*", opened_at: u64, drained: u64, retired: bool, slot: u64) {
+            let anchor = Anchor { epoch: Epoch(epoch), anchor_id: Id128(anchor_id), owner, opened_at: UnixMillis(opened_at), drained: Slot(drained), retired };
             let log = LogName::new("bridge", "session", 0).unwrap();
             let item = encode(&log, Slot(slot), &anchor);
             prop_assert_eq!(super::super::slot(&item).unwrap(), Slot(slot));

@@ -27,6 +27,8 @@ const AZ: &str = "az";
 const TASK_ARN: &str = "task_arn";
 const SERVICE_LEVEL: &str = "service_level";
 const SERVICE_LEVEL_SINCE: &str = "service_level_since";
+const LEFT_BECAUSE: &str = "left_because";
+const LEFT_SINCE: &str = "left_since";
 
 /// Stands for a number that is there and cannot be read. Below every number that a row may hold.
 const UNREADABLE: i128 = i128::MIN;
@@ -90,13 +92,16 @@ fn integer(item: &Item, name: &'static str) -> Option<i128> {
 pub(super) fn encode_facts(item: &mut Item, facts: &OwnerFacts) {
     let endpoints: HashMap<_, _> = facts.endpoints.iter().map(|(name, address)| (name.clone(), s(address.as_str()))).collect();
     item.insert(ENDPOINTS.to_owned(), AttributeValue::M(endpoints));
-    for (name, value) in [(AZ, &facts.az), (TASK_ARN, &facts.task_arn), (SERVICE_LEVEL, &facts.service_level)] {
+    let texts = [(AZ, &facts.az), (TASK_ARN, &facts.task_arn), (SERVICE_LEVEL, &facts.service_level), (LEFT_BECAUSE, &facts.left_because)];
+    for (name, value) in texts {
         if let Some(value) = value {
             item.insert(name.to_owned(), s(value.as_str()));
         }
     }
-    if let Some(since) = facts.service_level_since {
-        item.insert(SERVICE_LEVEL_SINCE.to_owned(), n(since.0));
+    for (name, since) in [(SERVICE_LEVEL_SINCE, facts.service_level_since), (LEFT_SINCE, facts.left_since)] {
+        if let Some(since) = since {
+            item.insert(name.to_owned(), n(since.0));
+        }
     }
 }
 
@@ -106,12 +111,15 @@ pub(super) fn decode_facts(item: &Item) -> OwnerFacts {
     let endpoints = item.get(ENDPOINTS).and_then(|value| value.as_m().ok()).map_or_else(BTreeMap::new, |map| {
         map.iter().filter_map(|(name, value)| Some((name.clone(), value.as_s().ok()?.clone()))).collect()
     });
+    let time = |name| integer(item, name).and_then(|since| u64::try_from(since).ok()).map(UnixMillis);
     OwnerFacts {
         endpoints,
         az: string(AZ),
         task_arn: string(TASK_ARN),
         service_level: string(SERVICE_LEVEL),
-        service_level_since: integer(item, SERVICE_LEVEL_SINCE).and_then(|since| u64::try_from(since).ok()).map(UnixMillis),
+        service_level_since: time(SERVICE_LEVEL_SINCE),
+        left_because: string(LEFT_BECAUSE),
+        left_since: time(LEFT_SINCE),
     }
 }
 
@@ -125,12 +133,11 @@ pub(super) mod tests {
     pub(in super::super) fn any_facts() -> impl Strategy<Value = OwnerFacts> {
         let text = || proptest::option::of(".*");
         let endpoints = proptest::collection::btree_map(".{1,12}", ".*", 0..4);
-        (endpoints, text(), text(), text(), any::<Option<u64>>()).prop_map(|(endpoints, az, task_arn, service_level, since)| OwnerFacts {
-            endpoints,
-            az,
-            task_arn,
-            service_level,
-            service_level_since: since.map(UnixMillis),
+        let texts = (text(), text(), text(), text());
+        (endpoints, texts, any::<Option<u64>>(), any::<Option<u64>>()).prop_map(|(endpoints, texts, since, left)| {
+            let (az, task_arn, service_level, left_because) = texts;
+            let (service_level_since, left_since) = (since.map(UnixMillis), left.map(UnixMillis));
+            OwnerFacts { endpoints, az, task_arn, service_level, service_level_since, left_because, left_since }
         })
     }
 

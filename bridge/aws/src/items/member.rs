@@ -2,6 +2,7 @@
 
 use super::lease::{decode_facts, encode_facts};
 use super::{Item, ItemError, PK, n, number, s, text};
+use aws_sdk_dynamodb::types::AttributeValue;
 use causeway_core::units::UnixMillis;
 use causeway_ports::MemberRecord;
 
@@ -10,6 +11,7 @@ const OWNER: &str = "owner";
 const ROLE: &str = "role";
 const STARTED_AT: &str = "started_at";
 const WRITTEN_AT: &str = "written_at";
+const SESSIONS: &str = "sessions";
 
 /// What the keys of the members of `bridge` begin with; those of other bridges do not, as long as no bridge's name holds `#`.
 #[must_use]
@@ -34,6 +36,8 @@ pub fn encode(member: &MemberRecord) -> Option<Item> {
         (STARTED_AT.to_owned(), n(member.started_at.0)),
         (WRITTEN_AT.to_owned(), n(member.written_at.0)),
     ]);
+    let sessions = member.sessions.iter().map(|(session, level)| (session.clone(), s(level.as_str()))).collect();
+    item.insert(SESSIONS.to_owned(), AttributeValue::M(sessions));
     encode_facts(&mut item, &member.facts);
     Some(item)
 }
@@ -43,7 +47,11 @@ pub fn encode(member: &MemberRecord) -> Option<Item> {
 /// # Errors
 /// [`ItemError`] where the item is not a member.
 pub fn decode(item: &Item) -> Result<MemberRecord, ItemError> {
+    // Of an older release, or of a newer one: nothing is decided by it.
+    let sessions = item.get(SESSIONS).and_then(|value| value.as_m().ok());
+    let level = |(session, level): (&String, &AttributeValue)| Some((session.clone(), level.as_s().ok()?.clone()));
     Ok(MemberRecord {
+        sessions: sessions.into_iter().flatten().filter_map(level).collect(),
         bridge: text(item, BRIDGE)?.to_owned(),
         owner: text(item, OWNER)?.to_owned(),
         role: text(item, ROLE)?.to_owned(),
@@ -62,8 +70,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(bridge in "[^#]{1,20}", owner in ".*", role in ".*", facts in any_facts(), started_at: u64, written_at: u64) {
-            let member = MemberRecord { bridge, owner, role, facts, started_at: UnixMillis(started_at), written_at: UnixMillis(written_at) };
+        fn what_is_written_is_read(bridge in "[^#]{1,20}", owner in ".*", role in ".*", facts in any_facts(), sessions in proptest::collection::btree_map(".{1,12}", ".*", 0..4), started_at: u64, written_at: u64) {
+            let member = MemberRecord { bridge, owner, role, facts, sessions, started_at: UnixMillis(started_at), written_at: UnixMillis(written_at) };
             prop_assert_eq!(decode(&encode(&member).unwrap()).unwrap(), member);
         }
 

@@ -45,8 +45,14 @@ mod tests {
 
     #[test]
     fn a_kind_of_a_newer_release_stops_reading_but_still_fences() {
-        let row =
-            Row::Anchor(Anchor { epoch: Epoch(4), anchor_id: Id128(9), owner: "a".to_owned(), opened_at: UnixMillis(1), drained: Slot(2) });
+        let row = Row::Anchor(Anchor {
+            epoch: Epoch(4),
+            anchor_id: Id128(9),
+            owner: "a".to_owned(),
+            opened_at: UnixMillis(1),
+            drained: Slot(2),
+            retired: false,
+        });
         let mut item = encode(&LogName::new("b", "s", 0).unwrap(), Slot(7), &row);
         item.insert(KIND.to_owned(), s("chunk"));
         assert_eq!(decode(&item), Err(ItemError::UnknownKind("chunk".to_owned())));

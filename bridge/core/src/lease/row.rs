@@ -75,6 +75,10 @@ pub struct OwnerFacts {
     pub service_level: Option<String>,
     /// Since when, by its wall clock.
     pub service_level_since: Option<UnixMillis>,
+    /// In a released row: why it gave the lease back, as [`crate::metrics::FailoverCause`] names it.
+    pub left_because: Option<String>,
+    /// In a released row: when what made it do so began, by its wall clock.
+    pub left_since: Option<UnixMillis>,
 }
 
 /// A valid lease row.

@@ -3,19 +3,25 @@
 //! [`Member`] composes the standby, the holder and the owner. It is to the lease what the owner is to the log: one event in, effects out, no I/O.
 //! Each time it wins the lease a new *term* begins, with an owner of its own; what comes back from an earlier term is not listened to.
 
+mod handover;
+
+pub use handover::{Handover, LeaseCounters};
+
 use crate::drain::retry::Jitter;
 use crate::identity::Epoch;
 use crate::lease::holder::{self, Holder, Upkeep, Why};
-use crate::lease::row::{CorruptLease, OwnerFacts, RawLease};
+use crate::lease::row::{CorruptLease, LeaseRow, OwnerFacts, RawLease};
 use crate::lease::standby::{self, Candidate, Standby};
 use crate::lease::{Condition, Held, LeaseAnswer, LeaseWrite};
 use crate::log::writer::WriterEnd;
+use crate::metrics::FailoverCause;
 use crate::outcome::{Fault, Outcome};
 use crate::units::{Instant, UnixMillis};
 use crate::worker::counters::RouteCounters;
 use crate::worker::options::OwnerOptions;
 use crate::worker::{self, End, Owner};
 use core::time::Duration;
+use handover::Sighting;
 
 /// Polls are spread by a quarter of their interval each way, so that members do not look in step.
 const POLL_SPREAD: f64 = 0.25;
@@ -134,6 +140,18 @@ pub enum Reason {
     Log(Fault),
 }
 
+impl Reason {
+    /// What the successor is told of it, if the lease can be given back at all.
+    #[must_use]
+    pub const fn cause(&self) -> FailoverCause {
+        match self {
+            Self::Lease(_) => FailoverCause::Crash,
+            Self::BrokerPath => FailoverCause::BrokerPath,
+            Self::Fenced | Self::Shutdown | Self::Log(_) => FailoverCause::Release,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Call {
     Standby,
@@ -156,6 +174,8 @@ struct Tenure {
     holder: Holder,
     owner: Owner,
     leaving: Option<Then>,
+    /// Why it leaves, and since when there was reason to, by the wall clock.
+    left: Option<(FailoverCause, UnixMillis)>,
     converged_once: bool,
     broker_lost_at: Option<Instant>,
     /// The log's epoch that the lease's version has to be raised above.
@@ -181,6 +201,15 @@ pub struct Member {
     terms: u64,
     part: Part,
     stopping: bool,
+    /// When it took its first event, by the wall clock.
+    born: Option<UnixMillis>,
+    /// The wall clock at the event that is being taken.
+    wall: UnixMillis,
+    sighting: Option<Sighting>,
+    /// The version of the last lease that it gave back itself.
+    gave_back: Option<u64>,
+    handover: Option<Handover>,
+    counters: LeaseCounters,
     /// What the owners of earlier terms counted, for each route and last for entries whose route is gone.
     past: Vec<RouteCounters>,
     effects: Vec<Effect>,
@@ -200,6 +229,12 @@ impl Member {
             terms: 0,
             part: Part::Standby,
             stopping: false,
+            born: None,
+            wall: UnixMillis::default(),
+            sighting: None,
+            gave_back: None,
+            handover: None,
+            counters: LeaseCounters::default(),
             past: vec![RouteCounters::default(); options.owner.routes.len() + 1],
             effects: Vec::new(),
             options,
@@ -210,6 +245,18 @@ impl Member {
     #[must_use]
     pub fn past_counters(&self) -> &[RouteCounters] {
         &self.past
+    }
+
+    /// How it came by the lease that it holds; `None` where it holds none, or nobody had it before.
+    #[must_use]
+    pub const fn handover(&self) -> Option<&Handover> {
+        self.handover.as_ref()
+    }
+
+    /// What it counted about its leases.
+    #[must_use]
+    pub const fn lease_counters(&self) -> LeaseCounters {
+        self.counters
     }
 
     /// Ends the term, if one runs: its owner's counters are kept.
@@ -279,6 +326,8 @@ impl Member {
     pub fn apply(&mut self, now: Instant, wall: UnixMillis, event: Event) -> Vec<Effect> {
         // An owner that took an event has settled already.
         let owner_settled = matches!(event, Event::Owner { .. });
+        self.born.get_or_insert(wall);
+        self.wall = wall;
         match event {
             Event::Tick => {}
             Event::LeaseRead(answer) => self.lease_read(now, wall, answer),
@@ -325,6 +374,12 @@ impl Member {
         match self.call.take() {
             Some(Call::Standby) => {
                 if let State::Standby { standby, .. } = &mut self.state {
+                    if let Ok(Some(raw)) = &answer
+                        && let Ok(row) = LeaseRow::try_from(raw.clone())
+                        && row.tuple.owner != self.options.candidate.owner
+                    {
+                        self.sighting = Some(Sighting::update(self.sighting.take(), row, now));
+                    }
                     let step = standby.read(now, wall, answer);
                     self.standby_step(now, step);
                 }
@@ -349,6 +404,9 @@ impl Member {
                 }
             }
             Some(Call::Renew) => {
+                if matches!(outcome, Outcome::NotDone(_) | Outcome::Unknown(_)) {
+                    self.counters.renew_failures += 1;
+                }
                 if let State::Owner(tenure) = &mut self.state
                     && let Some(why) = tenure.holder.renewed(now, outcome)
                 {
@@ -389,7 +447,10 @@ impl Member {
                 self.effects.push(Effect::WriteLease(write));
                 return;
             }
-            standby::Step::Won(held) => return self.begin_term(now, held),
+            standby::Step::Won(held) => {
+                self.note_handover();
+                return self.begin_term(now, held);
+            }
             standby::Step::Read | standby::Step::Wait => self.become_part(Part::Standby),
             standby::Step::Corrupt(corrupt) => self.become_part(Part::Stuck(corrupt)),
             standby::Step::Failed(fault) => self.become_part(Part::Blind(fault)),
@@ -398,6 +459,14 @@ impl Member {
         if let State::Standby { next_poll, .. } = &mut self.state {
             *next_poll = at;
         }
+    }
+
+    /// How it came by the lease that it has just won. What it saw of the former owner is over with that.
+    fn note_handover(&mut self) {
+        let sighting = self.sighting.take();
+        let own = sighting.as_ref().and_then(Sighting::released_version).is_some_and(|version| self.gave_back == Some(version));
+        self.counters.transfers += u64::from(sighting.is_some() && !own);
+        self.handover = sighting.as_ref().map(|sighting| Handover::of(sighting, self.born.unwrap_or_default()));
     }
 
     fn begin_term(&mut self, now: Instant, held: Held) {
@@ -411,6 +480,7 @@ impl Member {
             holder,
             owner,
             leaving: None,
+            left: None,
             converged_once: false,
             broker_lost_at: None,
             raise_above: None,
@@ -459,8 +529,8 @@ impl Member {
         match end {
             End::Stopped { .. } => {
                 let then = self.next();
-                let State::Owner(tenure) = &mut self.state else { return };
-                let write = tenure.holder.release();
+                let reason = self.leaving_reason();
+                let Some(write) = self.release(&reason) else { return };
                 self.go(State::Releasing { write: Some(write), then });
             }
             // Nothing is left to own.
@@ -544,6 +614,11 @@ impl Member {
         let State::Owner(tenure) = &mut self.state else { return };
         let term = tenure.term;
         tenure.leaving = Some(then);
+        // A way to the broker that is lost was lost before anybody gave it up.
+        let since = tenure.broker_lost_at.filter(|_| reason == Reason::BrokerPath).map_or(Duration::ZERO, |lost| now.since(lost));
+        let since = UnixMillis(wall.0.saturating_sub(u64::try_from(since.as_millis()).unwrap_or(0)));
+        tenure.left = Some((reason.cause(), since));
+        self.counters.broker_step_downs += u64::from(reason == Reason::BrokerPath);
         if tenure.raise_above.is_some() || matches!(self.call, Some(Call::Raise(_))) {
             // Its owner ended at a log that is ahead of the lease: nothing is open, nothing has to be settled.
             return self.leave_at_once(reason);
@@ -576,12 +651,24 @@ impl Member {
         }
     }
 
+    /// The write that gives the lease back and says why.
+    fn release(&mut self, reason: &Reason) -> Option<LeaseWrite> {
+        let State::Owner(tenure) = &mut self.state else { return None };
+        let (cause, since) = tenure.left.unwrap_or((reason.cause(), self.wall));
+        let mut write = tenure.holder.release();
+        write.row.facts.left_because = Some(cause.as_str().to_owned());
+        write.row.facts.left_since = Some(since);
+        self.gave_back = Some(write.row.tuple.version);
+        Some(write)
+    }
+
     fn give_back(&mut self, reason: Reason, then: Then) {
         let State::Owner(tenure) = &mut self.state else { return };
         let term = tenure.term;
+        self.counters.expiries += u64::from(matches!(reason, Reason::Lease(_)));
         // A row that is somebody else's, or that cannot be believed, is not touched. The condition would refuse it anyway.
         let keep_off = matches!(reason, Reason::Lease(Why::Lost | Why::Corrupt));
-        let write = (!keep_off).then(|| tenure.holder.release());
+        let write = if keep_off { None } else { self.release(&reason) };
         self.become_part(Part::SteppingDown(reason));
         self.effects.push(Effect::Owner { term, effect: worker::Effect::CloseSource });
         self.go(State::Releasing { write, then });

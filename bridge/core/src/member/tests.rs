@@ -4,7 +4,7 @@ use crate::dead_letter::Destination;
 use crate::drain::BatchLimits;
 use crate::drain::retry::Backoff;
 use crate::identity::{ConnectionEpoch, DeliveryId, Id128, Slot};
-use crate::lease::row::LeaseRow;
+use crate::lease::row::{LeaseRow, Tuple};
 use crate::log::writer::SegmentOptions;
 use crate::log::{Answer, Call as LogCall, Put};
 use crate::message::Message;
@@ -43,6 +43,9 @@ fn options() -> MemberOptions {
         owner: "me#1".to_owned(),
         routes: vec![route],
         epoch: None,
+        lanes: 1,
+        mailbox_poll: None,
+        retire_when_drained: false,
         segment: SegmentOptions::default(),
         send_linger: Duration::from_millis(10),
         max_settled_ahead: 100,
@@ -98,6 +101,8 @@ impl Rig {
         rig.lease_read(Ok(None));
         rig.lease_written(Outcome::Done(LeaseAnswer::Written));
         assert!(matches!(rig.member.part(), Part::Owner { version: 1, .. }));
+        assert!(matches!(rig.calls.as_slice(), [LogCall::ReadRecord]));
+        rig.answer(Answer::Record(Ok(None)));
         assert!(matches!(rig.calls.as_slice(), [LogCall::ReadTail]));
         rig
     }
@@ -107,7 +112,7 @@ impl Rig {
             match effect {
                 Effect::ReadLease => self.reads += 1,
                 Effect::WriteLease(write) => self.writes.push(write),
-                Effect::Owner { effect: worker::Effect::Log(call), .. } => self.calls.push(call),
+                Effect::Owner { effect: worker::Effect::Log { call, .. }, .. } => self.calls.push(call),
                 Effect::Owner { effect: worker::Effect::CloseSource, .. } => self.closed = true,
                 Effect::Owner { .. } | Effect::Became(_) => {}
                 Effect::Finished(result) => self.finished = Some(result),
@@ -140,7 +145,7 @@ impl Rig {
 
     fn answer(&mut self, answer: Answer) {
         self.calls.clear();
-        self.owner_event(worker::Event::Log(answer));
+        self.owner_event(worker::Event::Log { lane: LaneId(0), answer });
     }
 
     /// Something that an owner which stops has to wait for.
@@ -281,7 +286,7 @@ fn what_a_former_term_waited_for_is_not_listened_to() {
     rig.answer(Answer::Tail(Ok(Some(tail_of_epoch(9)))));
     rig.lease_written(Outcome::Done(LeaseAnswer::Written));
     let calls = rig.calls.len();
-    rig.event(Event::Owner { term: first, event: worker::Event::Log(Answer::Tail(Ok(None))) });
+    rig.event(Event::Owner { term: first, event: worker::Event::Log { lane: LaneId(0), answer: Answer::Tail(Ok(None)) } });
     assert_eq!(rig.calls.len(), calls);
 }
 
@@ -299,4 +304,85 @@ fn past_its_deadline_it_acts_no_more_whatever_is_under_way() {
     let renewal: LeaseRow = rig.lease_written(Outcome::Done(LeaseAnswer::Written)).row;
     let release = rig.lease_written(Outcome::Done(LeaseAnswer::Written)).row;
     assert!(release.tuple.renewed_at > renewal.tuple.renewed_at);
+}
+
+fn others(owner: &str, renewed_at: u64) -> RawLease {
+    let expires_at = if owner.is_empty() { 0 } else { renewed_at + 10_000 };
+    let tuple = Tuple { owner: owner.into(), version: 4, renewed_at: UnixMillis(renewed_at), expires_at: UnixMillis(expires_at) };
+    RawLease::from(&LeaseRow { tuple, acquired_at: UnixMillis(1), evidence: None, facts: OwnerFacts::default() })
+}
+
+#[test]
+fn a_stop_tells_the_successor_that_it_was_a_release_and_since_when() {
+    let mut rig = Rig::owner();
+    let until = rig.now.plus(Duration::from_secs(5));
+    rig.event(Event::Shutdown { drain_until: until });
+    rig.pass(6.0);
+    let write = rig.lease_written(Outcome::Done(LeaseAnswer::Written));
+    assert!(write.row.tuple.is_released());
+    assert_eq!((write.row.facts.left_because.as_deref(), write.row.facts.left_since), (Some("release"), Some(UnixMillis(5_000))));
+}
+
+#[test]
+fn a_lost_broker_tells_the_successor_so() {
+    let mut rig = Rig::owner();
+    rig.event(Event::Converged);
+    rig.event(Event::BrokerLost);
+    rig.pass(0.5);
+    assert_eq!(rig.member.lease_counters().broker_step_downs, 0);
+    rig.pass(2.0);
+    rig.writes.clear();
+    rig.pass(40.0);
+    assert_eq!(rig.member.lease_counters().broker_step_downs, 1);
+}
+
+#[test]
+fn who_takes_over_knows_from_whom_and_a_new_lease_from_nobody() {
+    let rig = Rig::owner();
+    assert_eq!((rig.member.handover(), rig.member.lease_counters()), (None, LeaseCounters::default()));
+
+    let mut rig = Rig::new();
+    rig.lease_read(Ok(Some(others("a#1", 100))));
+    rig.pass(2.0);
+    rig.lease_read(Ok(Some(others("", 200))));
+    rig.lease_written(Outcome::Done(LeaseAnswer::Written));
+    let handover = rig.member.handover().unwrap();
+    assert_eq!((handover.cause.as_str(), handover.start.as_str()), ("release", "warm"));
+    assert_eq!(handover.until(rig.now.plus(Duration::from_secs(3)), UnixMillis(0)), Duration::from_secs(3));
+    assert_eq!(rig.member.lease_counters().transfers, 1);
+}
+
+#[test]
+fn ones_own_lease_taken_again_is_no_transfer() {
+    let mut rig = Rig::owner();
+    rig.pass(1.5);
+    let unanswered = || Outcome::Unknown(Fault::new(FaultCode::Timeout, "no answer"));
+    rig.lease_written(unanswered());
+    assert_eq!(rig.member.lease_counters().renew_failures, 1);
+    rig.pass(20.0);
+    let write = rig.lease_written(Outcome::Done(LeaseAnswer::Written));
+    assert_eq!(write.row.facts.left_because.as_deref(), Some("crash"), "it lost its way to the store");
+    rig.pass(4.0);
+    rig.lease_read(Ok(Some(RawLease::from(&write.row))));
+    rig.lease_written(Outcome::Done(LeaseAnswer::Written));
+    let counters = rig.member.lease_counters();
+    assert_eq!((counters.transfers, counters.expiries), (0, 1));
+    assert!(rig.member.handover().is_some(), "the session was without service all the same");
+}
+
+#[test]
+fn a_hint_makes_a_member_that_waits_look_at_once_and_does_nothing_else() {
+    let mut rig = Rig::new();
+    rig.lease_read(Ok(Some(others("a#1", 100))));
+    assert_eq!(rig.reads, 0);
+    rig.event(Event::Hint);
+    assert_eq!(rig.reads, 1, "long before its next poll");
+    rig.event(Event::Hint);
+    assert_eq!(rig.reads, 1, "one look at a time");
+    rig.lease_read(Ok(Some(others("a#1", 200))));
+    assert!(rig.writes.is_empty(), "the row decides");
+
+    let mut owner = Rig::owner();
+    owner.event(Event::Hint);
+    assert_eq!((owner.reads, owner.writes.len()), (0, 0));
 }

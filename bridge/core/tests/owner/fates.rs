@@ -428,7 +428,7 @@ fn a_head_written_before_all_is_loaded_keeps_what_former_owners_settled_above_it
         SettledRange { from: Position { slot: Slot(20), index: 0 }, to: Position { slot: Slot(30), index: 3 } },
         SettledRange { from: Position { slot: Slot(30), index: 5 }, to: Position { slot: Slot(40), index: u32::MAX } },
     ];
-    store.head = Some(Head { epoch: Epoch(1), drained: Slot(0), settled_ahead: ranges, attempts: vec![(keep, 5)] });
+    store.head = Some(Head { epoch: Epoch(1), revision: 0, drained: Slot(0), settled_ahead: ranges, attempts: vec![(keep, 5)] });
     store.page_rows = Some(5);
     let mut tight = options(2);
     tight.memory_entries = 20;

@@ -28,7 +28,9 @@ fn steady(rate: u64, seconds: u64, tight_in_flight: Option<usize>) -> (Calls, u6
         puts: rig.calls.puts - warm.puts,
         head_writes: rig.calls.head_writes - warm.head_writes,
         deletes: rig.calls.deletes - warm.deletes,
-        reads: rig.calls.reads - warm.reads,
+        reads: rig.calls.reads + rig.calls.registry + rig.calls.mail_reads - warm.reads - warm.registry - warm.mail_reads,
+        registry: 0,
+        mail_reads: 0,
         sends: rig.calls.sends - warm.sends,
     };
     let mut first = std::collections::BTreeMap::new();

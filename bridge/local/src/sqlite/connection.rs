@@ -15,7 +15,7 @@ pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Every statement of this store, with room for the forms of the dead letters' filter in use.
 const CACHED_STATEMENTS: usize = 64;
 
-/// Opens a database to write, and makes its tables where it is empty.
+/// Opens a database to write; makes its tables where it is empty, and brings those of an older release up to date.
 ///
 /// # Errors
 /// See [`LocalStoreError`].
@@ -35,8 +35,10 @@ pub(super) fn open_to_write(path: &Path) -> Result<Connection, LocalStoreError> 
     connection.pragma_update(None, "synchronous", "FULL").map_err(failed)?;
     // The answer of this pragma is the limit itself; of no interest.
     connection.pragma_update_and_check(None, "journal_size_limit", WAL_BYTES as i64, |_| Ok(())).map_err(failed)?;
-    if found == Found::Empty {
-        schema::create(&mut connection).map_err(failed)?;
+    match found {
+        Found::Current => {}
+        Found::Empty => schema::create(&mut connection).map_err(failed)?,
+        Found::Older(version) => schema::upgrade(&mut connection, version).map_err(failed)?,
     }
     Ok(connection)
 }
@@ -50,6 +52,7 @@ pub(super) fn open_to_read(path: &Path) -> Result<Connection, LocalStoreError> {
     match schema::inspect(&connection, path)? {
         Found::Current => Ok(connection),
         Found::Empty => Err(LocalStoreError::Missing { path: path.to_owned() }),
+        Found::Older(found) => Err(LocalStoreError::OlderSchema { path: path.to_owned(), found, known: schema::VERSION }),
     }
 }
 

@@ -84,6 +84,19 @@ pub enum LocalStoreError {
         /// The version that this release writes.
         known: i64,
     },
+    /// An older release wrote it, and it was to be read only.
+    #[error(
+        "{} has schema version {found}, this release keeps {known}: start the worker, or run `causeway stores create` while none runs, to bring it up to date",
+        path.display()
+    )]
+    OlderSchema {
+        /// The file.
+        path: PathBuf,
+        /// The version in the file.
+        found: i64,
+        /// The version that this release writes.
+        known: i64,
+    },
     /// The database is damaged.
     #[error("{} is damaged ({reason}); stop the worker, keep a copy, and restore a backup or save what is readable with `sqlite3 {} .recover`", path.display(), path.display())]
     Damaged {
@@ -139,6 +152,7 @@ impl LocalStoreError {
             Self::NotADatabase { .. } => "STORE_NOT_A_DATABASE",
             Self::Foreign { .. } => "STORE_FOREIGN",
             Self::NewerSchema { .. } => "STORE_NEWER_SCHEMA",
+            Self::OlderSchema { .. } => "STORE_OLDER_SCHEMA",
             Self::Damaged { .. } => "STORE_DAMAGED",
             Self::Full { .. } => "STORE_FULL",
             Self::NoWal { .. } => "STORE_NO_WAL",
@@ -161,6 +175,7 @@ impl LocalStoreError {
             | Self::NotADatabase { .. }
             | Self::Foreign { .. }
             | Self::NewerSchema { .. }
+            | Self::OlderSchema { .. }
             | Self::Damaged { .. }
             | Self::NoWal { .. } => FaultCode::InvalidConfig,
         };

@@ -30,20 +30,22 @@ const TAIL: &str = "SELECT sk, epoch, id, drained FROM outbox WHERE pk = ? AND s
 const META: &str = "SELECT sk, epoch, id, drained FROM outbox WHERE pk = ? AND sk = ?";
 
 const PUT: &str = "
-INSERT INTO outbox (pk, sk, kind, epoch, drained, id, owner, opened_at, count, codec, created_at, earliest_expiry, body)
-VALUES (:pk, :sk, :kind, :epoch, :drained, :id, :owner, :opened_at, :count, :codec, :created_at, :earliest_expiry, :body)
+INSERT INTO outbox (pk, sk, kind, epoch, drained, id, owner, opened_at, retired, count, codec, created_at, earliest_expiry, body)
+VALUES (:pk, :sk, :kind, :epoch, :drained, :id, :owner, :opened_at, :retired, :count, :codec, :created_at, :earliest_expiry, :body)
 ON CONFLICT (pk, sk) DO NOTHING";
 
 const PAGE: &str = "
-SELECT sk, kind, epoch, drained, id, owner, opened_at, count, codec, created_at, earliest_expiry, body
+SELECT sk, kind, epoch, drained, id, owner, opened_at, count, codec, created_at, earliest_expiry, body, retired
 FROM outbox WHERE pk = ? AND sk > ? AND sk <= ? ORDER BY sk";
 
-const READ_HEAD: &str = "SELECT epoch, drained, progress FROM outbox WHERE pk = ? AND sk = 0";
+const READ_HEAD: &str = "SELECT epoch, drained, progress, revision FROM outbox WHERE pk = ? AND sk = 0";
 
 const PUT_HEAD: &str = "
-INSERT INTO outbox (pk, sk, kind, epoch, drained, progress) VALUES (?, 0, ?, ?, ?, ?)
-ON CONFLICT (pk, sk) DO UPDATE SET epoch = excluded.epoch, drained = excluded.drained, progress = excluded.progress
-WHERE excluded.epoch >= outbox.epoch AND excluded.drained >= outbox.drained";
+INSERT INTO outbox (pk, sk, kind, epoch, revision, drained, progress) VALUES (?, 0, ?, ?, ?, ?, ?)
+ON CONFLICT (pk, sk) DO UPDATE
+SET epoch = excluded.epoch, revision = excluded.revision, drained = excluded.drained, progress = excluded.progress
+WHERE excluded.drained >= outbox.drained
+    AND (excluded.epoch > outbox.epoch OR (excluded.epoch = outbox.epoch AND excluded.revision > coalesce(outbox.revision, 0)))";
 
 /// The head row is safe from any caller.
 const DELETE: &str = "DELETE FROM outbox WHERE pk = ? AND sk = ? AND sk > 0";
@@ -100,7 +102,7 @@ impl Outbox for SqliteOutbox {
         let call = move |connection: &mut Connection| {
             let progress = Progress { settled_ahead: head.settled_ahead.clone(), attempts: head.attempts.clone() };
             let progress = serde_json::to_string(&progress).map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
-            let values = params![log.as_str(), HEAD, Number(head.epoch.0), Number(head.drained.0), progress];
+            let values = params![log.as_str(), HEAD, Number(head.epoch.0), Number(head.revision), Number(head.drained.0), progress];
             Ok(connection.prepare_cached(PUT_HEAD)?.execute(values)? > 0)
         };
         shared.thread.write(Purpose::Settle, call).await
@@ -170,12 +172,12 @@ fn put(connection: &Connection, log: &LogName, slot: Slot, row: &Row) -> rusqlit
     let inserted = match row {
         Row::Anchor(anchor) => statement.execute(named_params! {
             ":pk": pk, ":sk": sk, ":kind": ANCHOR, ":epoch": epoch, ":drained": drained, ":id": id,
-            ":owner": anchor.owner, ":opened_at": Number(anchor.opened_at.0),
+            ":owner": anchor.owner, ":opened_at": Number(anchor.opened_at.0), ":retired": anchor.retired,
             ":count": None::<u32>, ":codec": None::<u8>, ":created_at": None::<Number>, ":earliest_expiry": None::<Number>, ":body": None::<&[u8]>,
         })?,
         Row::Segment(segment) => statement.execute(named_params! {
             ":pk": pk, ":sk": sk, ":kind": SEGMENT, ":epoch": epoch, ":drained": drained, ":id": id,
-            ":owner": None::<&str>, ":opened_at": None::<Number>,
+            ":owner": None::<&str>, ":opened_at": None::<Number>, ":retired": None::<bool>,
             ":count": segment.count, ":codec": segment.codec, ":created_at": Number(segment.created_at.0),
             ":earliest_expiry": segment.earliest_expiry.map(|expiry| Number(expiry.0)), ":body": &segment.body[..],
         })?,
@@ -215,7 +217,8 @@ fn head(row: &rusqlite::Row<'_>) -> rusqlite::Result<Head> {
     let progress = row.get_ref(2)?.as_str()?;
     let progress: Progress = serde_json::from_str(progress)
         .map_err(|error| rusqlite::Error::FromSqlConversionFailure(2, rusqlite::types::Type::Text, error.into()))?;
-    Ok(Head { epoch: Epoch(epoch), drained: Slot(drained), settled_ahead: progress.settled_ahead, attempts: progress.attempts })
+    let revision = row.get::<_, Option<Number>>(3)?.map_or(0, |Number(revision)| revision);
+    Ok(Head { epoch: Epoch(epoch), revision, drained: Slot(drained), settled_ahead: progress.settled_ahead, attempts: progress.attempts })
 }
 
 fn slot_and_row(row: &rusqlite::Row<'_>) -> rusqlite::Result<(Slot, Row)> {
@@ -223,7 +226,14 @@ fn slot_and_row(row: &rusqlite::Row<'_>) -> rusqlite::Result<(Slot, Row)> {
     let (epoch, drained) = (Epoch(epoch), Slot(drained));
     let millis = |column: usize| row.get(column).map(|Number(millis)| UnixMillis(millis));
     let read = match row.get_ref(1)?.as_str()? {
-        ANCHOR => Row::Anchor(Anchor { epoch, anchor_id: id, owner: row.get(5)?, opened_at: millis(6)?, drained }),
+        ANCHOR => Row::Anchor(Anchor {
+            epoch,
+            anchor_id: id,
+            owner: row.get(5)?,
+            opened_at: millis(6)?,
+            drained,
+            retired: row.get::<_, Option<bool>>(12)?.unwrap_or(false),
+        }),
         SEGMENT => Row::Segment(Segment {
             epoch,
             segment_id: id,

@@ -1,11 +1,14 @@
 //! The tables, their version, and whose database it is.
 
 use super::LocalStoreError;
-use rusqlite::{Connection, TransactionBehavior};
+use rusqlite::{Connection, Transaction, TransactionBehavior};
 use std::path::Path;
 
 /// The version that this release writes, in `user_version`.
-pub(super) const VERSION: i64 = 1;
+pub(super) const VERSION: i64 = 2;
+
+/// The first version that was released.
+const FIRST: i64 = 1;
 
 /// "CSWY", in `application_id`: tells a store from another program's database.
 const APPLICATION: i64 = 0x4353_5759;
@@ -78,6 +81,27 @@ CREATE TABLE managed_subscriptions (
 ) STRICT, WITHOUT ROWID;
 ";
 
+/// What each version added to the one before, from version 2. Columns that are added are absent in older rows, which read as `false`, 0 or nothing.
+const UPGRADES: [&str; 1] = ["
+ALTER TABLE outbox ADD COLUMN revision ANY;
+ALTER TABLE outbox ADD COLUMN retired INTEGER;
+
+CREATE TABLE mail (
+    mailbox TEXT NOT NULL,
+    id TEXT NOT NULL,
+    posted_at ANY NOT NULL,
+    codec INTEGER NOT NULL,
+    body BLOB NOT NULL,
+    PRIMARY KEY (mailbox, id)
+) STRICT, WITHOUT ROWID;
+
+ALTER TABLE dlq ADD COLUMN redriven_at ANY;
+ALTER TABLE dlq ADD COLUMN redriven_by TEXT;
+ALTER TABLE dlq ADD COLUMN expires_at ANY;
+
+CREATE INDEX dlq_by_expiry ON dlq (expires_at) WHERE expires_at IS NOT NULL;
+"];
+
 /// What a database turned out to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
@@ -85,6 +109,8 @@ pub(super) enum Found {
     Empty,
     /// A store of this version.
     Current,
+    /// A store of an older version.
+    Older(i64),
 }
 
 /// Looks at the database without changing it.
@@ -105,8 +131,11 @@ pub(super) fn inspect(connection: &Connection, path: &Path) -> Result<Found, Loc
     if version > VERSION {
         return Err(LocalStoreError::NewerSchema { path: path.to_owned(), found: version, known: VERSION });
     }
-    if version < VERSION {
+    if version < FIRST {
         return Err(LocalStoreError::Damaged { path: path.to_owned(), reason: format!("schema version {version} was never released") });
+    }
+    if version < VERSION {
+        return Ok(Found::Older(version));
     }
     verify(connection).map_err(|error| LocalStoreError::Damaged { path: path.to_owned(), reason: error.to_string() })?;
     Ok(Found::Current)
@@ -120,8 +149,27 @@ pub(super) fn create(connection: &mut Connection) -> rusqlite::Result<()> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     transaction.execute_batch(TABLES)?;
     transaction.pragma_update(None, "application_id", APPLICATION)?;
-    transaction.pragma_update(None, "user_version", VERSION)?;
+    upgrade_within(&transaction, FIRST)?;
     transaction.commit()
+}
+
+/// Brings a store of version `from` up to this one, all or nothing.
+///
+/// # Errors
+/// What SQLite refuses.
+pub(super) fn upgrade(connection: &mut Connection, from: i64) -> rusqlite::Result<()> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    upgrade_within(&transaction, from)?;
+    transaction.commit()
+}
+
+fn upgrade_within(transaction: &Transaction<'_>, from: i64) -> rusqlite::Result<()> {
+    for (sql, version) in UPGRADES.iter().zip(FIRST + 1..) {
+        if version > from {
+            transaction.execute_batch(sql)?;
+        }
+    }
+    transaction.pragma_update(None, "user_version", VERSION)
 }
 
 /// Checks that the tables are there and have their columns.
@@ -130,10 +178,12 @@ pub(super) fn create(connection: &mut Connection) -> rusqlite::Result<()> {
 /// What SQLite says of the first that is missing.
 pub(super) fn verify(connection: &Connection) -> rusqlite::Result<()> {
     for sql in [
-        "SELECT pk, sk, kind, epoch, drained, id, owner, opened_at, count, codec, created_at, earliest_expiry, progress, body FROM outbox LIMIT 0",
+        "SELECT pk, sk, kind, epoch, drained, id, owner, opened_at, count, codec, created_at, earliest_expiry, progress, body,
+            revision, retired FROM outbox LIMIT 0",
         "SELECT log, epoch, lanes, state FROM registry LIMIT 0",
         "SELECT id, route, binding, session, source, address, category, error_code, reason, last_error, attempts, redrive_count, state, failed_at,
-            received_at, topic, qos, retain, headers, correlation_data, payload FROM dlq LIMIT 0",
+            received_at, topic, qos, retain, headers, correlation_data, payload, redriven_at, redriven_by, expires_at FROM dlq LIMIT 0",
+        "SELECT mailbox, id, posted_at, codec, body FROM mail LIMIT 0",
         "SELECT storage_identity FROM subscription_baselines LIMIT 0",
         "SELECT storage_identity, filter FROM managed_subscriptions LIMIT 0",
     ] {

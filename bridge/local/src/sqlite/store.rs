@@ -85,8 +85,8 @@ impl SqliteStore {
         Ok(Self { shared: Arc::new(Shared { thread, calls: Calls::default(), path, identity, _lock: lock }) })
     }
 
-    /// Creates what is missing of the store at `path`: its folder (mode 0700), its file (mode 0600), its tables. Answers what was created;
-    /// a store that exists, even one that a worker is using, is left alone.
+    /// Creates what is missing of the store at `path`: its folder (mode 0700), its file (mode 0600), its tables, those that an older release did
+    /// not have included. Answers what was created; a store that exists, even one that a worker is using, is left alone.
     ///
     /// # Errors
     /// See [`LocalStoreError`].
@@ -101,6 +101,10 @@ impl SqliteStore {
             Err(LocalStoreError::Missing { .. }) => {
                 Self::open(path, OpenMode::ReadWrite)?;
                 created.push(format!("file {}", path.display()));
+            }
+            Err(LocalStoreError::OlderSchema { found, known, .. }) => {
+                Self::open(path, OpenMode::ReadWrite)?;
+                created.push(format!("schema version {known} in file {}, which had {found}", path.display()));
             }
             Err(error) => return Err(error),
         }

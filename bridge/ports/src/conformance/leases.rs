@@ -102,6 +102,8 @@ fn facts() -> OwnerFacts {
         task_arn: Some("arn:aws:ecs:eu-west-1:000000000000:task/plant/0123456789abcdef".to_owned()),
         service_level: Some("full".to_owned()),
         service_level_since: Some(UnixMillis(1_700_000_004_321)),
+        left_because: Some("broker_path".to_owned()),
+        left_since: Some(UnixMillis(1_700_000_004_000)),
     }
 }
 
@@ -404,6 +406,7 @@ fn member(bridge: &str, owner: &str) -> MemberRecord {
         owner: owner.to_owned(),
         role: "worker".to_owned(),
         facts: OwnerFacts::default(),
+        sessions: [("plant.main".to_owned(), "full".to_owned()), ("Grüße # .".to_owned(), String::new())].into(),
         started_at: UnixMillis(1_700_000_000_000),
         written_at: UnixMillis(1_700_000_030_000),
     }

@@ -23,6 +23,7 @@ macro_rules! outbox_conformance {
             the_tail_ignores_the_head_row,
             slots_are_ordered_as_numbers_up_to_the_largest,
             the_head_moves_only_forward,
+            a_late_head_of_the_same_epoch_undoes_nothing,
             concurrent_heads_leave_the_furthest,
             a_head_comes_back_whole,
             anchors_come_back_whole,
@@ -56,6 +57,7 @@ cases! { Outbox;
     the_tail_ignores_the_head_row,
     slots_are_ordered_as_numbers_up_to_the_largest,
     the_head_moves_only_forward,
+    a_late_head_of_the_same_epoch_undoes_nothing,
     concurrent_heads_leave_the_furthest,
     a_head_comes_back_whole,
     anchors_come_back_whole,
@@ -105,11 +107,16 @@ fn anchor(epoch: u64, id: u128, drained: u64) -> Row {
         owner: "worker-1#nonce".to_owned(),
         opened_at: UnixMillis(1_700_000_000_000),
         drained: Slot(drained),
+        retired: false,
     })
 }
 
 fn head(epoch: u64, drained: u64) -> Head {
     Head { epoch: Epoch(epoch), drained: Slot(drained), ..Head::default() }
+}
+
+fn revised(epoch: u64, revision: u64, drained: u64) -> Head {
+    Head { revision, ..head(epoch, drained) }
 }
 
 fn meta(row: &Row, slot: u64) -> RowMeta {
@@ -291,13 +298,14 @@ async fn the_head_moves_only_forward(store: Store) {
     let log = log("s");
     let steps = [
         (head(5, 10), true, "the first head"),
-        (head(5, 10), true, "the same again"),
+        (head(5, 10), false, "the same again: no later revision"),
         (head(5, 9), false, "drained behind, same epoch"),
         (head(4, 11), false, "lower epoch, drained ahead"),
         (head(4, 10), false, "lower epoch, same drained"),
         (head(6, 9), false, "higher epoch, drained behind"),
         (head(6, 10), true, "higher epoch, same drained"),
-        (head(6, 11), true, "same epoch, drained ahead"),
+        (head(6, 11), false, "same epoch and revision, drained ahead"),
+        (revised(6, 1, 11), true, "same epoch, a later revision, drained ahead"),
         (head(7, 100), true, "both ahead: compared as numbers, not as text"),
         (head(7, 99), false, "behind again"),
         (head(10, 101), true, "an epoch with one more digit"),
@@ -316,16 +324,48 @@ async fn the_head_moves_only_forward(store: Store) {
     }
 }
 
+async fn a_late_head_of_the_same_epoch_undoes_nothing(store: Store) {
+    let log = log("s");
+    let ahead = |revision, slot| {
+        let at = position(slot, 0);
+        Head { settled_ahead: vec![SettledRange { from: at, to: at }], ..revised(5, revision, 10) }
+    };
+    let steps = [
+        (ahead(1, 12), true, "the first"),
+        (ahead(2, 13), true, "a later revision of the same drained"),
+        (ahead(1, 12), false, "the first, applied late"),
+        (ahead(2, 14), false, "another of the same revision"),
+        (revised(5, 1, 11), false, "an earlier revision, however far it drained"),
+        (revised(5, 3, 9), false, "a later revision with less drained"),
+        (revised(4, 9, 11), false, "a later revision of a lower epoch"),
+        (ahead(10, 15), true, "a revision with one more digit: compared as numbers"),
+        (ahead(9, 15), false, "the revision with one digit less"),
+        (ahead(u64::MAX, 16), true, "the largest revision"),
+        (ahead(u64::MAX - 1, 16), false, "just below the largest"),
+        (revised(6, 0, 10), true, "a new epoch begins its revisions anew"),
+        (revised(6, 0, 10), false, "and they count from its own"),
+        (revised(6, 1, 10), true, "the next of the new epoch"),
+    ];
+    let mut stands = None;
+    for (next, accepted, what) in steps {
+        assert_eq!(put_head(&store, &log, &next).await, accepted, "{what}");
+        if accepted {
+            stands = Some(next);
+        }
+        assert_eq!(store.read_head(&log).await.unwrap(), stands, "{what}");
+    }
+}
+
 async fn concurrent_heads_leave_the_furthest(store: Store) {
     let log = log("s");
     let mut tasks = tokio::task::JoinSet::new();
     for drained in 1..=16 {
         let (store, log) = (Arc::clone(&store), log.clone());
-        tasks.spawn(async move { (drained, put_head(&store, &log, &head(1, drained)).await) });
+        tasks.spawn(async move { (drained, put_head(&store, &log, &revised(1, drained, drained)).await) });
     }
     let ends = tasks.join_all().await;
     assert!(ends.contains(&(16, true)), "the furthest is never refused");
-    assert_eq!(store.read_head(&log).await.unwrap(), Some(head(1, 16)));
+    assert_eq!(store.read_head(&log).await.unwrap(), Some(revised(1, 16, 16)));
 }
 
 fn position(slot: u64, index: u32) -> Position {
@@ -336,13 +376,19 @@ async fn a_head_comes_back_whole(store: Store) {
     let log = log("s");
     let full = Head {
         epoch: Epoch(3),
+        revision: u64::MAX - 1,
         drained: Slot(12),
         settled_ahead: (0..200).map(|n| SettledRange { from: position(13 + 3 * n, 0), to: position(14 + 3 * n, u32::MAX) }).collect(),
         attempts: (0..200).map(|n| (position(u64::MAX - 200 + n, u32::MAX), 7)).collect(),
     };
     assert!(put_head(&store, &log, &full).await);
     assert_eq!(store.read_head(&log).await.unwrap(), Some(full.clone()));
-    let mixed = Head { settled_ahead: vec![SettledRange { from: position(14, 3), to: position(14, 3) }], attempts: Vec::new(), ..full };
+    let mixed = Head {
+        settled_ahead: vec![SettledRange { from: position(14, 3), to: position(14, 3) }],
+        attempts: Vec::new(),
+        revision: u64::MAX,
+        ..full
+    };
     assert!(put_head(&store, &log, &mixed).await);
     assert_eq!(store.read_head(&log).await.unwrap(), Some(mixed), "a later head replaces every part of the former");
 }
@@ -371,6 +417,7 @@ async fn anchors_come_back_whole(store: Store) {
             owner: (*owner).to_owned(),
             opened_at: UnixMillis(index as u64),
             drained: Slot(index as u64),
+            retired: index % 2 == 1,
         }));
     }
     all.push(Row::Anchor(Anchor {
@@ -379,6 +426,7 @@ async fn anchors_come_back_whole(store: Store) {
         owner: "o".repeat(300),
         opened_at: UnixMillis(u64::MAX),
         drained: Slot(u64::MAX),
+        retired: true,
     }));
     comes_back(&store, &log("s"), all).await;
 }

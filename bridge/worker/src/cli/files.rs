@@ -4,6 +4,7 @@ use super::error::exit::UNUSABLE as EXIT_UNUSABLE;
 use causeway_core::config::{self, Examined, Fault, MAX_BYTES, Position, Severity, Source};
 use core::fmt::Write as _;
 use serde_json::{Value, json};
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -21,11 +22,17 @@ pub struct ConfigFile {
     pub text: String,
 }
 
-/// Reads configuration files.
+/// The variable that holds a configuration document where there is no file to read: a container gets it as a secret, and needs no disk for it.
+pub const INLINE: &str = "CAUSEWAY_CONFIG_INLINE";
+
+/// Reads configuration files; where none is named, the document in [`INLINE`].
 ///
 /// # Errors
 /// One fault for every file that cannot be read.
 pub fn read(paths: &[PathBuf]) -> Result<Vec<ConfigFile>, Vec<Fault>> {
+    if paths.is_empty() {
+        return inline(std::env::var_os(INLINE)).map(|file| vec![file]).map_err(|fault| vec![fault]);
+    }
     let (mut files, mut faults) = (Vec::new(), Vec::new());
     for path in paths {
         match read_one(path) {
@@ -34,6 +41,22 @@ pub fn read(paths: &[PathBuf]) -> Result<Vec<ConfigFile>, Vec<Fault>> {
         }
     }
     if faults.is_empty() { Ok(files) } else { Err(faults) }
+}
+
+fn inline(document: Option<OsString>) -> Result<ConfigFile, Fault> {
+    let refuse = |code, message: &str, remedy| Err(file_fault(Path::new(INLINE), code, message.to_owned(), remedy));
+    match document.map(OsString::into_string) {
+        Some(Ok(text)) if text.len() > MAX_BYTES => {
+            refuse("E_FILE_TOO_LARGE", "the document has more than the 4 MiB that are read", "name files with -c instead")
+        }
+        Some(Ok(text)) if !text.trim().is_empty() => Ok(ConfigFile { name: INLINE.to_owned(), text }),
+        Some(Err(_)) => refuse("E_FILE_ENCODING", "the document is not UTF-8", "save it as UTF-8"),
+        Some(Ok(_)) | None => refuse(
+            "E_FILE_MISSING",
+            "no configuration is named, and the variable is not set",
+            "name files with `-c FILE`, or put the document into the variable CAUSEWAY_CONFIG_INLINE",
+        ),
+    }
 }
 
 fn read_one(path: &Path) -> Result<String, Fault> {
@@ -211,6 +234,17 @@ mod tests {
         assert_eq!(code_of(&file("large.yaml", &text)), "E_FILE_TOO_LARGE");
         let faults = read(&[folder.path().join("a"), folder.path().join("b")]).unwrap_err();
         assert_eq!(faults.len(), 2);
+    }
+
+    #[test]
+    fn a_document_may_stand_in_the_environment() {
+        assert_eq!(inline(Some("bridge: {id: b}".into())).unwrap().text, "bridge: {id: b}");
+        for absent in [None, Some(OsString::from(" \n"))] {
+            let fault = inline(absent).unwrap_err();
+            assert_eq!((fault.code, &*fault.at.file), ("E_FILE_MISSING", INLINE));
+            assert!(fault.remedy.contains("-c FILE"));
+        }
+        assert_eq!(inline(Some("x".repeat(MAX_BYTES + 1).into())).unwrap_err().code, "E_FILE_TOO_LARGE");
     }
 
     #[test]

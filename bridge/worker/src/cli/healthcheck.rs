@@ -32,7 +32,7 @@ pub struct HealthcheckArgs {
 pub async fn execute(args: HealthcheckArgs) -> Result<ExitCode, CliError> {
     let base = match args.url {
         Some(url) => url.trim_end_matches('/').to_owned(),
-        None if args.config.is_empty() => format!("http://127.0.0.1:{DEFAULT_PORT}"),
+        None if args.config.is_empty() && std::env::var_os(super::files::INLINE).is_none() => format!("http://127.0.0.1:{DEFAULT_PORT}"),
         None => base_url(load::load(&ConfigArgs { config: args.config })?.config.http.monitor_addr.get()),
     };
     let url = format!("{base}{PREFIX}/live");

@@ -2,8 +2,8 @@
 
 use super::error::CliError;
 use super::output::{self, Table};
-use crate::telemetry::catalog::{CATALOG, PREFIX};
 use crate::telemetry::listing;
+use causeway_core::metrics::{CATALOG, PREFIX};
 use clap::Args;
 use std::process::ExitCode;
 
@@ -26,7 +26,7 @@ pub fn execute(args: &MetricsArgs) -> Result<ExitCode, CliError> {
     if args.json {
         return output::json(&listing::json());
     }
-    let mut table = Table::new(&["NAME", "TYPE", "LABELS", "UNIT", "CLOUDWATCH", "MEANING"]);
+    let mut table = Table::new(&["NAME", "TYPE", "LABELS", "UNIT", "EMITTER", "CLOUDWATCH", "MEANING"]);
     for definition in CATALOG {
         let labels: Vec<&str> = definition.labels.iter().map(|label| label.as_str()).collect();
         table.row(vec![
@@ -34,6 +34,7 @@ pub fn execute(args: &MetricsArgs) -> Result<ExitCode, CliError> {
             definition.kind.as_str().to_owned(),
             if labels.is_empty() { "-".to_owned() } else { labels.join(",") },
             definition.unit.as_str().to_owned(),
+            definition.emitter.as_str().to_owned(),
             definition.cloudwatch.to_owned(),
             definition.help.to_owned(),
         ]);

@@ -72,8 +72,8 @@ pub enum Command {
 /// Which configuration.
 #[derive(Debug, Clone, Args)]
 pub struct ConfigArgs {
-    /// Configuration file; several merge in order, by `id`
-    #[arg(short = 'c', long = "config", value_name = "FILE", required = true, num_args = 1..)]
+    /// Configuration file; several merge in order, by `id`. Left out: the document in the variable CAUSEWAY_CONFIG_INLINE
+    #[arg(short = 'c', long = "config", value_name = "FILE", num_args = 1..)]
     pub config: Vec<PathBuf>,
 }
 

@@ -1,9 +1,9 @@
 //! Takes into the metrics what is counted elsewhere: by the owner loops, by the adapters, by the operating system.
 
 use super::Metrics;
-use super::catalog::{Kind, Metric};
 use crate::parts::NamedSinks;
 use crate::status::{BridgeStatus, RouteStatus, SessionStatus, StatusBoard};
+use causeway_core::metrics::{Kind, Metric};
 use causeway_core::units::UnixMillis;
 use causeway_ports::Outbox;
 use std::sync::Arc;

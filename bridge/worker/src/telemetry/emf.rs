@@ -1,14 +1,15 @@
-//! The metrics as CloudWatch embedded metric format: one JSON line on stdout for each set of labels, made into metrics by CloudWatch Logs.
+//! The metrics as CloudWatch embedded metric format ([`causeway_core::metrics::emf`]), one line on stdout for each set of labels.
 //!
 //! Counters are told as what they grew by since the last export, so that CloudWatch's Sum is right; distributions as values with counts, so
-//! that percentiles work. Every metric goes out under the dimensions `BridgeId` alone and `BridgeId` with its labels.
+//! that percentiles work.
 
-use super::catalog::{Definition, Kind};
 use super::collect::Collector;
 use super::registry::{Bucket, FamilySnapshot, Sample};
+use causeway_core::metrics::emf::{self, Identity, Item, Labels, MAX_METRICS_PER_LINE, number};
+use causeway_core::metrics::{Definition, Kind};
 use causeway_core::units::UnixMillis;
 use core::time::Duration;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use tokio::io::AsyncWriteExt as _;
 use tokio::time::MissedTickBehavior;
@@ -17,17 +18,10 @@ use tokio_util::sync::CancellationToken;
 /// How often metrics go out. CloudWatch keeps one value a minute; two exports a minute keep an alarm's last minute from being empty.
 pub const INTERVAL: Duration = Duration::from_secs(30);
 
-/// The namespace in CloudWatch.
-pub const NAMESPACE: &str = "Causeway";
-
-/// CloudWatch refuses lines with more metrics.
-const MAX_METRICS_PER_LINE: usize = 100;
-
 /// Turns what [`super::Metrics::gather`] answers into lines, and remembers what it told.
 #[derive(Debug, Default)]
 pub struct Exporter {
-    bridge_id: String,
-    instance_id: String,
+    identity: Identity,
     told: BTreeMap<(&'static str, Vec<String>), Sample>,
 }
 
@@ -35,7 +29,8 @@ impl Exporter {
     /// An exporter that has told nothing yet.
     #[must_use]
     pub fn new(bridge_id: &str, instance_id: &str) -> Self {
-        Self { bridge_id: bridge_id.to_owned(), instance_id: instance_id.to_owned(), told: BTreeMap::new() }
+        let identity = Identity { bridge_id: bridge_id.to_owned(), instance_id: instance_id.to_owned() };
+        Self { identity, told: BTreeMap::new() }
     }
 
     /// The lines for what changed until `now`, without line ends.
@@ -58,7 +53,7 @@ impl Exporter {
         groups
             .iter()
             .flat_map(|(labels, items)| items.chunks(MAX_METRICS_PER_LINE).map(move |items| (labels, items)))
-            .map(|(labels, items)| self.line(labels, items, now))
+            .map(|(labels, items)| emf::line(&self.identity, labels, items, now))
             .collect()
     }
 
@@ -76,25 +71,6 @@ impl Exporter {
                 distribution(buckets, &before)
             }
         }
-    }
-
-    fn line(&self, labels: &[(&'static str, String)], items: &[Item], now: UnixMillis) -> String {
-        let mut dimensions = vec![json!(["BridgeId"])];
-        if !labels.is_empty() {
-            dimensions.push(core::iter::once("BridgeId").chain(labels.iter().map(|(name, _)| *name)).collect());
-        }
-        let metrics: Vec<Value> =
-            items.iter().map(|item| json!({ "Name": item.definition.cloudwatch, "Unit": item.definition.unit.as_str() })).collect();
-        let mut line = Map::new();
-        line.insert(
-            "_aws".to_owned(),
-            json!({ "Timestamp": now.0, "CloudWatchMetrics": [{ "Namespace": NAMESPACE, "Dimensions": dimensions, "Metrics": metrics }] }),
-        );
-        line.insert("BridgeId".to_owned(), json!(self.bridge_id));
-        line.insert("InstanceId".to_owned(), json!(self.instance_id));
-        line.extend(labels.iter().map(|(name, value)| ((*name).to_owned(), json!(value))));
-        line.extend(items.iter().map(|item| (item.definition.cloudwatch.to_owned(), item.value.clone())));
-        Value::Object(line).to_string()
     }
 }
 
@@ -127,15 +103,6 @@ pub async fn run(mut exporter: Exporter, collector: Collector, quit: Cancellatio
     }
 }
 
-/// Dimensions of CloudWatch with their values.
-type Labels = Vec<(&'static str, String)>;
-
-#[derive(Debug)]
-struct Item {
-    definition: &'static Definition,
-    value: Value,
-}
-
 /// The values since `before`: each bucket by the mean of what fell into it, so that sums are exact and percentiles as fine as the buckets.
 fn distribution(now: &[Bucket], before: &[Bucket]) -> Option<Value> {
     let grown =
@@ -143,9 +110,4 @@ fn distribution(now: &[Bucket], before: &[Bucket]) -> Option<Value> {
     let (values, counts): (Vec<Value>, Vec<u64>) =
         grown.filter(|bucket| bucket.count > 0).map(|bucket| (number((bucket.sum / bucket.count as f64).max(0.0)), bucket.count)).unzip();
     (!counts.is_empty()).then(|| json!({ "Values": values, "Counts": counts }))
-}
-
-/// Whole numbers without a fraction, as people and tests expect.
-fn number(value: f64) -> Value {
-    if value.fract() == 0.0 && value.abs() < 9.0e15 { json!(value as i64) } else { json!(value) }
 }

@@ -1,11 +1,12 @@
 //! The catalogue for people and programs: `causeway metrics --list` and docs/METRICS.md.
 
-use super::catalog::{CATALOG, Definition, PREFIX};
-use super::emf::NAMESPACE;
+use causeway_core::metrics::emf::NAMESPACE;
+use causeway_core::metrics::{CATALOG, Definition, PREFIX};
 use core::fmt::Write as _;
 use serde_json::{Value, json};
 
-/// The catalogue as one JSON array: `name`, `type`, `labels`, `label_values`, `unit`, `help`, `cloudwatch`.
+/// The catalogue as one JSON array: `name`, `type`, `labels`, `label_values`, `unit`, `help`, `emitter`, `cloudwatch`, its
+/// namespace and dimensions.
 #[must_use]
 pub fn json() -> Value {
     CATALOG.iter().map(entry).collect()
@@ -23,6 +24,7 @@ fn entry(definition: &Definition) -> Value {
         "label_values": values,
         "unit": definition.unit.as_str(),
         "help": definition.help,
+        "emitter": definition.emitter.as_str(),
         "cloudwatch": definition.cloudwatch,
         "cloudwatch_namespace": NAMESPACE,
         "cloudwatch_dimensions": dimensions,
@@ -36,8 +38,9 @@ pub fn markdown() -> String {
         "# Metrics\n\nGenerated from the metric registry of the program; do not edit. `UPDATE_DOCS=1 cargo test -p causeway` writes it anew, and a test compares it.\n\n\
          Prometheus reads `/metrics` on the monitor port. CloudWatch gets the same under the names of the last column, in the namespace\n\
          `Causeway`, where `metrics_exporter: emf` is set: once under the dimension `BridgeId`, once under `BridgeId` and the labels. There,\n\
-         counters tell what they grew by, and histograms carry their values. Labels only take ids of the configuration and values of closed sets.\n\n\
-         | name | type | labels | unit | meaning | CloudWatch |\n|---|---|---|---|---|---|\n",
+         counters tell what they grew by, and histograms carry their values. Labels only take ids of the configuration and values of closed sets.\n\
+         What the functions `housekeeping` and `redrive` tell goes to CloudWatch only.\n\n\
+         | name | type | labels | unit | meaning | told by | CloudWatch |\n|---|---|---|---|---|---|---|\n",
     );
     for definition in CATALOG {
         let labels: Vec<String> = definition.labels.iter().map(|label| format!("`{}`", label.as_str())).collect();
@@ -45,9 +48,10 @@ pub fn markdown() -> String {
         // Writing to a string cannot fail.
         let _ = writeln!(
             out,
-            "| `{PREFIX}{name}` | {kind} | {} | {unit} | {} | `{}` |",
+            "| `{PREFIX}{name}` | {kind} | {} | {unit} | {} | {} | `{}` |",
             labels.join(", "),
             definition.help,
+            definition.emitter.as_str(),
             definition.cloudwatch
         );
     }

@@ -4,7 +4,6 @@
 //! [`Metrics`]. What has a running total anyway is taken from the status snapshot and the adapters' own counters when somebody looks
 //! ([`collect`]), so that the status page and the metrics cannot disagree.
 
-pub mod catalog;
 pub mod collect;
 pub mod emf;
 pub mod listing;
@@ -12,8 +11,8 @@ pub mod logs;
 pub mod prometheus;
 pub mod registry;
 
-pub use catalog::AppendResult;
-use catalog::Metric;
+pub use causeway_core::metrics::AppendResult;
+use causeway_core::metrics::Metric;
 use causeway_core::outcome::{Fault, FaultCode, Outcome};
 use core::time::Duration;
 use registry::{FamilySnapshot, Registry};

@@ -1,7 +1,7 @@
 //! The metrics in the Prometheus text format, version 0.0.4.
 
-use super::catalog::{Label, PREFIX};
 use super::registry::{Bucket, FamilySnapshot, Sample, bounds};
+use causeway_core::metrics::{Label, PREFIX};
 use core::fmt::Write as _;
 
 /// The answer's content type.

@@ -1,6 +1,6 @@
 //! Where the values stand. Writers take a short read lock and an atomic; nothing here waits on I/O.
 
-use super::catalog::{CATALOG, Definition, Kind, Metric, Unit};
+use causeway_core::metrics::{CATALOG, Definition, Kind, Metric, Unit};
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};

@@ -36,7 +36,7 @@ impl Store {
     }
 
     pub fn put_head(&mut self, head: &Head) -> bool {
-        let forward = self.head.as_ref().is_none_or(|old| head.epoch >= old.epoch && head.drained >= old.drained);
+        let forward = self.head.as_ref().is_none_or(|old| head.may_replace(old));
         if forward {
             self.head = Some(head.clone());
         }

@@ -1,0 +1,205 @@
+//! The table of metrics.
+
+use super::{Definition, Emitter, Kind, Label, Unit};
+
+macro_rules! catalog {
+    ($($emitter:ident { $($id:ident = $kind:ident $unit:ident [$($label:ident),*] $name:literal $cloudwatch:literal $help:literal;)* })*) => {
+        /// Names a metric in code.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Metric { $($(#[doc = $help] $id,)*)* }
+
+        /// Every metric, in the order of [`Metric`].
+        pub const CATALOG: &[Definition] = &[$($(Definition {
+            name: $name,
+            cloudwatch: $cloudwatch,
+            kind: Kind::$kind,
+            unit: Unit::$unit,
+            labels: &[$(Label::$label),*],
+            help: $help,
+            emitter: Emitter::$emitter,
+        },)*)*];
+    };
+}
+
+catalog! {
+    Worker {
+        MessagesReceived = Counter Count [Route] "messages_received_total" "MessagesReceived"
+            "Messages received from the source. Conservation: received + recovered = delivered + dead-lettered + dropped + expired + returned + handed over + in the outbox + in flight.";
+        MessagesRecovered = Counter Count [Route] "messages_recovered_total" "MessagesRecovered"
+            "Entries of former owners that were read back from the log.";
+        MessagesDelivered = Counter Count [Route] "messages_delivered_total" "MessagesDelivered"
+            "Messages that the destination accepted.";
+        DlqEntries = Counter Count [Route, FaultCode] "dlq_entries_total" "DLQEntries"
+            "Messages that were kept as dead letters, by the fault's code. Any increase wants a look.";
+        MessagesDropped = Counter Count [Route, DropReason] "messages_dropped_total" "MessagesDropped"
+            "Messages that were dropped on purpose, by reason.";
+        MessagesExpired = Counter Count [Route] "messages_expired_total" "MessagesExpired"
+            "Messages that expired before they were sent, on routes that drop those.";
+        MessagesReturned = Counter Count [Route] "messages_returned_total" "MessagesReturned"
+            "Messages whose connection ended before they were persisted: never acknowledged, the broker sends them again.";
+        MessagesHandedOver = Counter Count [Route] "messages_handed_over_total" "MessagesHandedOver"
+            "Messages left in the log, or never acknowledged, when this process's ownership ended: the next owner or the broker brings them again.";
+        RouteInOutbox = Gauge Count [Route] "route_in_outbox" "RouteInOutbox"
+            "Messages persisted, not settled and not being sent.";
+        RouteInFlight = Gauge Count [Route] "route_in_flight" "RouteInFlight"
+            "Messages received and not persisted yet, or being sent.";
+        ConservationImbalance = Gauge Count [Route] "conservation_imbalance" "ConservationImbalance"
+            "Messages that came in and are not accounted for. Anything but 0 is a defect.";
+        AppendLatency = Histogram Seconds [Session] "append_seconds" "OutboxPersistLatency"
+            "Time from the start of an append to the store's answer.";
+        Appends = Counter Count [Session, AppendResult] "appends_total" "OutboxAppends"
+            "Appends to the log, by result.";
+        SegmentEntries = Histogram Count [Session] "segment_entries" "OutboxSegmentEntries"
+            "Entries in one persisted segment.";
+        SegmentBytes = Histogram Bytes [Session] "segment_bytes" "OutboxSegmentBytes"
+            "Packed size of one persisted segment.";
+        SendLatency = Histogram Seconds [Route] "send_seconds" "SendLatency"
+            "Time from the start of a batch's send to the destination's answer.";
+        SendBatchEntries = Histogram Count [Route] "send_batch_entries" "SendBatchEntries"
+            "Entries in one batch handed to the destination.";
+        SendResults = Counter Count [Route, SendOutcome, SendCode] "send_results_total" "SendResults"
+            "Ends of single entries' sends: done, certainly not done, or unknown, with the fault's code.";
+        SendRetries = Counter Count [Route] "send_retries_total" "SendRetries"
+            "Attempts to send an entry after its first.";
+        DispatchDelay = Histogram Seconds [Route] "dispatch_delay_seconds" "OutboxDispatchDelay"
+            "Time from an entry being persisted to its first send.";
+        DeliveryLatency = Histogram Seconds [Route] "delivery_seconds" "DeliveryE2ELatency"
+            "Time from receiving a message to the destination accepting it, by this host's wall clock.";
+        OutboxDepth = Gauge Count [Session] "outbox_depth" "OutboxDepth"
+            "Entries in the log that are not settled.";
+        OutboxBytes = Gauge Bytes [Session] "outbox_memory_bytes" "OutboxMemory"
+            "Memory that the unsettled entries occupy.";
+        OutboxOldestAge = Gauge Seconds [Session] "outbox_oldest_age_seconds" "OutboxOldestAge"
+            "Age of the oldest unsettled entry; 0 where there is none.";
+        DuplicateExposure = Gauge Count [Session] "duplicate_exposure" "DuplicateExposure"
+            "Messages that could be delivered twice if the process died now.";
+        DuplicateExposurePeak = Gauge Count [Session] "duplicate_exposure_peak" "DuplicateExposurePeak"
+            "The largest duplicate exposure since the start: the bound of duplicates after a crash.";
+        RecoveredEntries = Gauge Count [Session] "recovered_entries" "OutboxRecoveredEntries"
+            "Entries of former owners that opening the log found.";
+        RecoverySeconds = Gauge Seconds [Session] "recovery_seconds" "OutboxRecoveryDuration"
+            "How long opening the log and reading it back took.";
+        Epoch = Gauge None [Session] "epoch" "OwnerEpoch"
+            "The owner's fencing epoch. It grows with every takeover and restart.";
+        StoreWriteUnits = Counter Count [] "store_write_units_total" "StoreWriteUnits"
+            "Write units that the outbox store charged; absent where it does not count them.";
+        StoreReadUnits = Counter Count [] "store_read_units_total" "StoreReadUnits"
+            "Read units that the outbox store charged; absent where it does not count them.";
+        StoreWriteCalls = Counter Count [] "store_write_calls_total" "StoreWriteCalls"
+            "Calls that wrote to the outbox store.";
+        StoreReadCalls = Counter Count [] "store_read_calls_total" "StoreReadCalls"
+            "Calls that read rows of a log: constant in steady state.";
+        SqsRequests = Counter Count [Sender] "sqs_requests_total" "SQSRequests"
+            "Requests made to SQS.";
+        Connected = Gauge None [Session] "connected" "MQTTConnected"
+            "1 while the session is connected to its broker.";
+        SubscriptionsWanted = Gauge Count [Session] "subscriptions_wanted" "SubscriptionsWanted"
+            "Filters that the configuration wants.";
+        SubscriptionsActive = Gauge Count [Session] "subscriptions_active" "SubscriptionsActive"
+            "Filters that the broker granted on the current connection.";
+        ServiceLevel = Gauge None [Session] "service_level" "ServiceLevel"
+            "0 none, 1 degraded, 2 full.";
+        ReadinessLevel = Gauge None [Session] "readiness_level" "ReadinessLevel"
+            "0 down, 1 live, 2 running, 3 connected, 4 subscribed, 5 full. A session without the lease is capped at subscribed.";
+        FailureToFull = Histogram Seconds [Session, FailoverCause, FailoverStart] "failure_to_full_seconds" "FailureToFullDuration"
+            "Time from the former owner's failure or release to this one's full service, told by the successor.";
+        BrokerHealthStepDowns = Counter Count [Session] "broker_health_step_downs_total" "BrokerHealthStepDown"
+            "Leases given back because the owner had been without its broker for broker_health_step_down.";
+        LeaseHeld = Gauge None [Session] "lease_held" "LeaseHeld"
+            "1 while this process holds the session's lease. The sum over a bridge's workers is 1, and 0 for a moment at a failover.";
+        LeaseTransfers = Counter Count [Session] "lease_transfers_total" "LeaseTransfers"
+            "Leases that this process took over from another owner, released ones too.";
+        LeaseExpiries = Counter Count [Session] "lease_expiries_total" "LeaseExpiries"
+            "Leases of this process that it lost, or had to let go because they could not be renewed in time.";
+        LeaseRenewFailures = Counter Count [Session] "lease_renew_failures_total" "LeaseRenewFailures"
+            "Renewals that failed or had no answer. A lease is let go after max_renew_fails of them in a row.";
+        AdmissionPaused = Gauge None [Session] "admission_paused" "AdmissionPaused"
+            "1 while admission is held back because memory or the log is full.";
+        MqttReceived = Counter Count [Session] "mqtt_received_total" "MQTTReceived"
+            "Messages that the source handed over.";
+        MqttAcknowledged = Counter Count [Session] "mqtt_acknowledged_total" "MQTTAcknowledged"
+            "Acknowledgements written to the broker.";
+        MqttUnacknowledged = Gauge Count [Session] "mqtt_unacknowledged" "MQTTUnsettled"
+            "Messages handed over and not acknowledged.";
+        MqttUnacknowledgedPeak = Gauge Count [Session] "mqtt_unacknowledged_peak" "MQTTUnsettledPeak"
+            "The most messages that were unacknowledged on one connection.";
+        MqttReconnects = Counter Count [Session] "mqtt_reconnects_total" "MQTTReconnects"
+            "Connections after the first.";
+        MqttConnectFailures = Counter Count [Session] "mqtt_connect_failures_total" "MQTTConnectFailures"
+            "Attempts that did not lead to a connection.";
+        SessionResumeLost = Counter Count [Session] "mqtt_session_resume_lost_total" "SessionResumeLost"
+            "Connections that found the broker without the session it should have kept: messages may be lost there.";
+        MqttPoison = Counter Count [Session] "mqtt_ingress_poison_dropped_total" "MQTTIngressPoisonDropped"
+            "Packets that were malformed or over the maximum packet size.";
+        MqttWindowOverruns = Counter Count [Session] "mqtt_receive_window_overruns_total" "MQTTReceiveWindowOverruns"
+            "Deliveries beyond the announced Receive Maximum.";
+        SubscriptionsRefused = Counter Count [Session] "mqtt_subscriptions_refused_total" "MQTTSubscriptionsRefused"
+            "Refusals of filters by the broker, repeated ones too.";
+        SubscriptionsQuarantined = Gauge Count [Session] "mqtt_subscriptions_quarantined" "MQTTSubscriptionsQuarantined"
+            "Filters that the broker refuses and that are tried again with growing pauses. The rest of the session goes on.";
+        MqttUnmatchedHeld = Gauge Count [Session] "mqtt_unmatched_held" "MQTTUnmatchedHeld"
+            "Messages that no receiver asks for, held back unacknowledged for unmatched_grace after connecting.";
+        MqttQos0Dropped = Counter Count [Session] "mqtt_qos0_dropped_total" "MQTTQoS0Dropped"
+            "Messages of quality of service 0 that found no room.";
+        Live = Gauge None [] "live" "Live"
+            "1 while every owner loop, source and drain makes progress.";
+        Uptime = Gauge Seconds [] "uptime_seconds" "Uptime"
+            "Time since the process started.";
+        ResidentBytes = Gauge Bytes [] "process_resident_bytes" "ProcessResidentMemory"
+            "Memory of the process now.";
+        ResidentPeakBytes = Gauge Bytes [] "process_resident_peak_bytes" "ProcessResidentMemoryPeak"
+            "The most memory that the process had.";
+        BuildInfo = Gauge None [Version] "build_info" "BuildInfo"
+            "Always 1; the label tells the version.";
+    }
+
+    Housekeeping {
+        OutboxPending = Gauge Count [] "outbox_pending" "OutboxPending"
+            "Entries in all logs of the outbox that are not settled, owned or not.";
+        OutboxPendingOldestAge = Gauge Seconds [] "outbox_pending_oldest_age_seconds" "OutboxPendingOldestAge"
+            "Age of the oldest of them; 0 where there is none.";
+        LogsWithoutOwner = Gauge Count [] "logs_without_owner" "LogsWithoutOwner"
+            "Logs with unsettled entries that nobody owns.";
+        DlqDepth = Gauge Count [] "dlq_depth" "DLQDepth"
+            "Dead letters that are kept.";
+        DlqOldestAge = Gauge Seconds [] "dlq_oldest_age_seconds" "DLQOldestAge"
+            "Age of the oldest of them; 0 where there is none.";
+        HousekeepingExpiredToDlq = Counter Count [] "housekeeping_expired_to_dlq_total" "HousekeepingExpiredToDlq"
+            "Expired entries of logs without an owner that became dead letters.";
+        HousekeepingOrphansToDlq = Counter Count [] "housekeeping_orphans_to_dlq_total" "HousekeepingOrphansToDlq"
+            "Entries of logs that no configuration names any more that became dead letters.";
+        HousekeepingAnchorsPruned = Counter Count [] "housekeeping_anchors_pruned_total" "HousekeepingAnchorsPruned"
+            "Anchors below the head that were deleted.";
+        HousekeepingConflicts = Counter Count [] "housekeeping_conflicts_total" "HousekeepingConflicts"
+            "Writes that gave way to a live owner. No fault.";
+        HousekeepingErrors = Counter Count [] "housekeeping_errors_total" "HousekeepingErrors"
+            "Items that a run could not treat; the next run tries again.";
+        HousekeepingTruncated = Counter Count [] "housekeeping_truncated_total" "HousekeepingTruncated"
+            "Runs that ended at their bound of items or time, with work left.";
+        HousekeepingRunDuration = Histogram Seconds [] "housekeeping_run_seconds" "HousekeepingRunDuration"
+            "How long a run took.";
+    }
+
+    Redrive {
+        RedriveMatched = Counter Count [] "redrive_matched_total" "RedriveMatched"
+            "Dead letters that a redrive's filter matched.";
+        RedriveSucceeded = Counter Count [] "redrive_succeeded_total" "RedriveSucceeded"
+            "Dead letters that were put back on their way.";
+        RedriveSkipped = Counter Count [] "redrive_skipped_total" "RedriveSkipped"
+            "Dead letters that had been redriven, changed or deleted meanwhile.";
+        RedriveParked = Counter Count [] "redrive_parked_total" "RedriveParked"
+            "Dead letters left where they are, because they had been redriven max_redrives times.";
+        RedriveFailed = Counter Count [] "redrive_failed_total" "RedriveFailed"
+            "Dead letters that could not be redriven; they stay.";
+        RedriveRunDuration = Histogram Seconds [] "redrive_run_seconds" "RedriveRunDuration"
+            "How long a run took.";
+    }
+}
+
+impl Metric {
+    /// Its declaration.
+    #[must_use]
+    pub const fn definition(self) -> &'static Definition {
+        &CATALOG[self as usize]
+    }
+}

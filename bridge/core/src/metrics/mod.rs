@@ -1,0 +1,296 @@
+//! Every metric of the bridge and of its two functions, declared once: name, kind, unit, labels, meaning, and who tells it.
+//!
+//! Pure data: exports, documentation and alarms are made from it. [`catalog`] is the table, [`emf`] writes values as CloudWatch reads them.
+
+mod catalog;
+pub mod emf;
+
+pub use catalog::{CATALOG, Metric};
+
+use crate::outcome::FaultCode;
+
+/// In front of every name on `/metrics`.
+pub const PREFIX: &str = "causeway_";
+
+/// What a metric's value does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// It only grows, from 0 at the start of the process.
+    Counter,
+    /// It goes up and down.
+    Gauge,
+    /// It is a distribution.
+    Histogram,
+}
+
+impl Kind {
+    /// The name in the Prometheus text format and in listings.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
+        }
+    }
+}
+
+/// What a metric's value counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Things.
+    Count,
+    /// Seconds.
+    Seconds,
+    /// Bytes.
+    Bytes,
+    /// Nothing: a level or a flag.
+    None,
+}
+
+impl Unit {
+    /// The unit's name in CloudWatch and in listings.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Count => "Count",
+            Self::Seconds => "Seconds",
+            Self::Bytes => "Bytes",
+            Self::None => "None",
+        }
+    }
+}
+
+/// Who tells a metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Emitter {
+    /// The program itself: on `/metrics`, and to CloudWatch with `metrics_exporter: emf`.
+    Worker,
+    /// The function that keeps the tables tidy; to CloudWatch only.
+    Housekeeping,
+    /// The function that sends dead letters again; to CloudWatch only.
+    Redrive,
+}
+
+impl Emitter {
+    /// The name in listings.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Worker => "worker",
+            Self::Housekeeping => "housekeeping",
+            Self::Redrive => "redrive",
+        }
+    }
+}
+
+/// A label. Its values come from the configuration or from a closed set: no message can add one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Label {
+    /// A route's id.
+    Route,
+    /// A session's id.
+    Session,
+    /// A sender's id.
+    Sender,
+    /// Why a message was dropped.
+    DropReason,
+    /// A fault's code.
+    FaultCode,
+    /// A fault's code, or `NONE`.
+    SendCode,
+    /// How an entry's send ended.
+    SendOutcome,
+    /// How an append ended.
+    AppendResult,
+    /// The program's version.
+    Version,
+    /// Why a session changed hands.
+    FailoverCause,
+    /// Whether the successor stood by.
+    FailoverStart,
+}
+
+impl Label {
+    /// The label's name on `/metrics`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Route => "route",
+            Self::Session => "session",
+            Self::Sender => "sender",
+            Self::DropReason => "reason",
+            Self::FaultCode | Self::SendCode => "code",
+            Self::SendOutcome => "outcome",
+            Self::AppendResult => "result",
+            Self::Version => "version",
+            Self::FailoverCause => "cause",
+            Self::FailoverStart => "start",
+        }
+    }
+
+    /// The dimension's name in CloudWatch.
+    #[must_use]
+    pub const fn dimension(self) -> &'static str {
+        match self {
+            Self::Route => "Route",
+            Self::Session => "Session",
+            Self::Sender => "Sender",
+            Self::DropReason => "Reason",
+            Self::FaultCode | Self::SendCode => "Code",
+            Self::SendOutcome => "Outcome",
+            Self::AppendResult => "Result",
+            Self::Version => "Version",
+            Self::FailoverCause => "Cause",
+            Self::FailoverStart => "Start",
+        }
+    }
+
+    /// The closed set of its values; `None` where they are ids of the configuration, or the one version.
+    #[must_use]
+    pub fn values(self) -> Option<Vec<&'static str>> {
+        let codes = || FaultCode::ALL.iter().map(|code| code.as_str());
+        match self {
+            Self::Route | Self::Session | Self::Sender | Self::Version => None,
+            Self::DropReason => Some(DropReason::ALL.iter().map(|reason| reason.as_str()).collect()),
+            Self::FaultCode => Some(codes().collect()),
+            Self::SendCode => Some(core::iter::once("NONE").chain(codes()).collect()),
+            Self::SendOutcome => Some(vec!["done", "not_done", "unknown"]),
+            Self::AppendResult => Some(AppendResult::ALL.iter().map(|result| result.as_str()).collect()),
+            Self::FailoverCause => Some(FailoverCause::ALL.iter().map(|cause| cause.as_str()).collect()),
+            Self::FailoverStart => Some(FailoverStart::ALL.iter().map(|start| start.as_str()).collect()),
+        }
+    }
+}
+
+/// How an append of a segment ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AppendResult {
+    /// It is durable.
+    Stored,
+    /// It certainly is not; it is tried again.
+    NotDone,
+    /// No answer; it is tried again at the same slot.
+    Unknown,
+    /// Another owner's row stands there.
+    Fenced,
+}
+
+impl AppendResult {
+    /// Every result.
+    pub const ALL: &'static [Self] = &[Self::Stored, Self::NotDone, Self::Unknown, Self::Fenced];
+
+    /// The label's value.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Stored => "stored",
+            Self::NotDone => "not_done",
+            Self::Unknown => "unknown",
+            Self::Fenced => "fenced",
+        }
+    }
+}
+
+/// Why a message was dropped: neither delivered nor kept as a dead letter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DropReason {
+    /// The destination refused it for good and the route says `on_permanent_failure: drop`.
+    PermanentFailure,
+    /// It belongs to no route.
+    NoRoute,
+    /// Quality of service 0 and no room: the broker would not have repeated it either.
+    Qos0Overflow,
+}
+
+impl DropReason {
+    /// Every reason.
+    pub const ALL: &'static [Self] = &[Self::PermanentFailure, Self::NoRoute, Self::Qos0Overflow];
+
+    /// The name in metrics and answers.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::PermanentFailure => "permanent_failure",
+            Self::NoRoute => "no_route",
+            Self::Qos0Overflow => "qos0_overflow",
+        }
+    }
+}
+
+/// Why a session changed hands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailoverCause {
+    /// Its owner let the lease expire: it died, hung, or lost its way to the store.
+    Crash,
+    /// Its owner gave the lease back: it was told to stop, or could not use the log.
+    Release,
+    /// Its owner gave the lease back because it had lost its way to the broker.
+    BrokerPath,
+}
+
+impl FailoverCause {
+    /// Every cause.
+    pub const ALL: &'static [Self] = &[Self::Crash, Self::Release, Self::BrokerPath];
+
+    /// The label's value.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Crash => "crash",
+            Self::Release => "release",
+            Self::BrokerPath => "broker_path",
+        }
+    }
+
+    /// Reads a value back.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|cause| cause.as_str() == text)
+    }
+}
+
+/// Whether the successor stood by when the session lost its owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailoverStart {
+    /// It ran before.
+    Warm,
+    /// It was started after.
+    Cold,
+}
+
+impl FailoverStart {
+    /// Both.
+    pub const ALL: &'static [Self] = &[Self::Warm, Self::Cold];
+
+    /// The label's value.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Warm => "warm",
+            Self::Cold => "cold",
+        }
+    }
+}
+
+/// One declaration.
+#[derive(Clone, Copy, Debug)]
+pub struct Definition {
+    /// The name on `/metrics`, without [`PREFIX`].
+    pub name: &'static str,
+    /// The name in CloudWatch.
+    pub cloudwatch: &'static str,
+    /// Counter, gauge or histogram.
+    pub kind: Kind,
+    /// What it counts.
+    pub unit: Unit,
+    /// Its labels, in order.
+    pub labels: &'static [Label],
+    /// What it means.
+    pub help: &'static str,
+    /// Who tells it.
+    pub emitter: Emitter,
+}

@@ -1,0 +1,270 @@
+/** Rules of `receivers`, `senders` and `bindings`. */
+import { SECOND } from "../../budget.ts";
+import {
+  isClustered,
+  isHttpUrl,
+  isTopicFilter,
+  mqtt,
+  optionalNanos,
+  type Receiver,
+  type Sender,
+  sharedFilter,
+  type Topic,
+} from "../model.ts";
+import type { Check } from "./check.ts";
+import { credentialsUri } from "./session.ts";
+
+export function checkEnds(check: Check): void {
+  const { receivers = [], senders = [], bindings = [] } = check.config;
+  check.names("receivers", receivers);
+  check.names("senders", senders);
+  check.names("bindings", bindings);
+  const taken = new Map<string, string>();
+  receivers.forEach((receiver, index) => {
+    const at = `receivers[${index}]`;
+    origin(check, at, receiver);
+    const session = receiver.session_id;
+    if (session === undefined) {
+      if (receiver.transport === "sqs") sqsReceiver(check, at, receiver);
+      return;
+    }
+    mqttReceiver(check, at, receiver);
+    const other = taken.get(session);
+    if (other !== undefined) {
+      check.error(
+        "E_RECEIVER_PER_SESSION",
+        `${at}.session_id`,
+        `receiver "${other}" already receives from this session`,
+        "list all topics under one receiver, or add a session",
+      );
+    }
+    taken.set(session, receiver.id ?? "");
+  });
+  senders.forEach((sender, index) => {
+    origin(check, `senders[${index}]`, sender);
+    senderOptions(check, `senders[${index}]`, sender);
+  });
+  bindings.forEach((binding, index) => {
+    const at = `bindings[${index}]`;
+    check.reference(`${at}.sender_id`, binding.sender_id, "senders");
+    check.reference(`${at}.session_id`, binding.session_id, "sessions");
+    if (binding.address === "") {
+      check.error("E_REQUIRED", `${at}.address`, `${at}.address is required`, "write the topic, or the queue's name");
+    } else if (binding.address !== undefined && !/^([^{}]|\{[^{}]+\})*$/s.test(binding.address)) {
+      check.error(
+        "E_ADDRESS_TEMPLATE",
+        `${at}.address`,
+        "a placeholder is not closed, nested, or empty",
+        "write `{header}`",
+      );
+    }
+  });
+}
+
+/** Exactly one of transport and session. */
+function origin(check: Check, at: string, end: { transport?: string; session_id?: string }): void {
+  const [transportAt, sessionAt] = [`${at}.transport`, `${at}.session_id`];
+  const { transport, session_id: session } = end;
+  if (transport === undefined && session === undefined) {
+    check.error(
+      "E_TRANSPORT_OR_SESSION",
+      at,
+      "exactly one of transport and session_id is required",
+      "write `transport: sqs`, or the `session_id` of an MQTT session",
+      [transportAt, sessionAt],
+    );
+  } else if (transport !== undefined && session !== undefined) {
+    check.error(
+      "E_TRANSPORT_OR_SESSION",
+      transportAt,
+      "exactly one of transport and session_id is required, not both",
+      "remove one of the two",
+      [sessionAt],
+    );
+  } else if (transport === "mqtt") {
+    check.error(
+      "E_TRANSPORT_OR_SESSION",
+      transportAt,
+      "MQTT needs a session",
+      "write the `session_id` of an MQTT session instead",
+    );
+  } else {
+    check.reference(sessionAt, session, "sessions");
+  }
+}
+
+function mqttReceiver(check: Check, at: string, receiver: Receiver): void {
+  const topics = receiver.topics ?? [];
+  if (topics.length === 0) {
+    check.error(
+      "E_TOPICS_REQUIRED",
+      `${at}.topics`,
+      "a receiver of a session must subscribe to something",
+      "add `topics: [{topic: telemetry/#, qos: 1}]`",
+    );
+  }
+  if (receiver.options !== undefined)
+    check.error("E_OPTION_TRANSPORT", `${at}.options`, "options are for SQS receivers", "remove them");
+  topics.forEach((topic, index) => {
+    const path = `${at}.topics[${index}]`;
+    if (topic.topic !== undefined) subscription(check, path, receiver, topic, topic.topic);
+    if (topics.slice(0, index).some((other) => other.topic === topic.topic)) {
+      check.error("E_TOPIC_TWICE", `${path}.topic`, `"${topic.topic}" is subscribed twice`, "keep one of the two");
+    }
+  });
+}
+
+function subscription(check: Check, at: string, receiver: Receiver, topic: Topic, text: string): void {
+  const recheck = optionalNanos(topic.options?.subscription?.qos_recheck_interval);
+  if (recheck !== undefined && recheck !== 0n && recheck < 60n * SECOND) {
+    check.error(
+      "E_QOS_RECHECK",
+      `${at}.options.subscription.qos_recheck_interval`,
+      "qos_recheck_interval is below 1m",
+      "write 1m or more, or 0s for never",
+    );
+  }
+  const shared = text.startsWith("$share/");
+  const filter = shared ? sharedFilter(text) : text;
+  if (filter === undefined) {
+    check.error("E_SHARE_TOPIC", `${at}.topic`, `malformed $share/ topic "${text}"`, "write `$share/GROUP/FILTER`");
+    return;
+  }
+  if (!isTopicFilter(filter)) {
+    check.error(
+      "E_TOPIC_FILTER",
+      `${at}.topic`,
+      `"${text}" is not a topic filter`,
+      "`+` stands for a whole level, `#` for the rest and comes last",
+    );
+  }
+  const index = (check.config.sessions ?? []).findIndex((session) => session.id === receiver.session_id);
+  const session = check.config.sessions?.[index];
+  if (session === undefined) return;
+  if (shared && mqtt(session).no_local === true) {
+    check.error(
+      "E_NO_LOCAL",
+      `${at}.topic`,
+      "no_local is a protocol error on $share/ filters",
+      "remove no_local, or the `$share/` prefix",
+      [`sessions[${index}].options.session.no_local`],
+    );
+  }
+  if (isClustered(check.config) && !shared && session.session_mode !== "exclusive") {
+    check.error(
+      "E_SHARE_OR_EXCLUSIVE",
+      `${at}.topic`,
+      "clustered MQTT receiver requires $share/ topic prefix or exclusive session to prevent N-fold message duplication",
+      "write `session_mode: exclusive`",
+      ["bridge.deployment_mode", "bridge.cluster.endpoints", `sessions[${index}].session_mode`],
+    );
+  }
+}
+
+function sqsReceiver(check: Check, at: string, receiver: Receiver): void {
+  const options = receiver.options ?? {};
+  const option = (name: string) => `${at}.options.${name}`;
+  if ((receiver.topics ?? []).length > 0)
+    check.error("E_OPTION_TRANSPORT", `${at}.topics`, "topics are for receivers of an MQTT session", "remove them");
+  const { queue_url: url, queue_name: name, credentials_uri: uri } = options;
+  if (url === undefined && name === undefined) {
+    check.error("E_QUEUE_REQUIRED", option("queue_url"), "queue_url or queue_name is required", "add `queue_url`", [
+      option("queue_name"),
+    ]);
+  } else if (url !== undefined && name !== undefined) {
+    check.error(
+      "E_QUEUE_BOTH",
+      option("queue_name"),
+      "queue_url and queue_name are mutually exclusive",
+      "keep one of the two",
+      [option("queue_url")],
+    );
+  } else if (typeof url === "string") {
+    queueUrl(check, option("queue_url"), url);
+  }
+  for (const field of ["init_timeout", "poll_backoff"]) check.positive(option(field), options[field]);
+  if (typeof uri === "string") credentialsUri(check, option("credentials_uri"), uri);
+}
+
+function queueUrl(check: Check, path: string, url: string): void {
+  if (!isHttpUrl(url))
+    check.error(
+      "E_QUEUE_URL",
+      path,
+      "not the URL of a queue",
+      "write `https://sqs.REGION.amazonaws.com/ACCOUNT/QUEUE`",
+    );
+}
+
+const SQS = [
+  "queue_url",
+  "region",
+  "delay_seconds",
+  "batch_size",
+  "message_group_id",
+  "fifo",
+  "max_message_bytes",
+  "credentials_uri",
+];
+const MQTT = ["default_topic", "qos", "retain", "throttle_retry_after"];
+
+function senderOptions(check: Check, at: string, sender: Sender): void {
+  const sqs = sender.transport === "sqs" && sender.session_id === undefined;
+  if (!sqs && (sender.transport !== undefined || sender.session_id === undefined)) return;
+  const options = sender.options ?? {};
+  for (const name of sqs ? MQTT : SQS) {
+    if (options[name] !== undefined) {
+      check.error(
+        "E_OPTION_TRANSPORT",
+        `${at}.options.${name}`,
+        `\`${name}\` has no meaning for ${sqs ? "SQS" : "MQTT"} senders`,
+        "remove it",
+        [`${at}.transport`, `${at}.session_id`],
+      );
+    }
+  }
+  check.positive(`${at}.options.timeout`, options.timeout);
+  if (sqs) sqsSender(check, at, options);
+}
+
+function sqsSender(check: Check, at: string, options: NonNullable<Sender["options"]>): void {
+  const option = (name: string) => `${at}.options.${name}`;
+  const { queue_url: url, credentials_uri: uri } = options;
+  if (typeof uri === "string") credentialsUri(check, option("credentials_uri"), uri);
+  if (typeof url !== "string") {
+    check.error("E_QUEUE_REQUIRED", option("queue_url"), `${option("queue_url")} is required`, "add `queue_url`", [
+      `${at}.options`,
+    ]);
+    return;
+  }
+  queueUrl(check, option("queue_url"), url);
+  const fifo = url.endsWith(".fifo");
+  const group = options.message_group_id !== undefined || options.fifo === true;
+  if (fifo && !group) {
+    check.error(
+      "E_FIFO_GROUP",
+      option("queue_url"),
+      "a FIFO queue needs a group for every message",
+      "add `message_group_id`, or `fifo: true`",
+      [option("fifo"), option("message_group_id")],
+    );
+  }
+  if (!fifo && group) {
+    check.error(
+      "E_FIFO_QUEUE",
+      option(options.fifo === undefined ? "message_group_id" : "fifo"),
+      "the queue is not FIFO: its name does not end in `.fifo`",
+      "remove it, or name a FIFO queue",
+      [option("queue_url")],
+    );
+  }
+  if (fifo && options.delay_seconds !== undefined) {
+    check.error(
+      "E_FIFO_DELAY",
+      option("delay_seconds"),
+      "messages of a FIFO queue cannot be delayed one by one",
+      "remove it; set the delay on the queue",
+      [option("queue_url")],
+    );
+  }
+}

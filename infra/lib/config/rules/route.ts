@@ -1,0 +1,303 @@
+/** Rules of `routes`, without their leases. */
+import { SECOND } from "../../budget.ts";
+import {
+  type DeliveryMode,
+  isDurable,
+  nanos,
+  type Policy,
+  type Receiver,
+  type Resolver,
+  type Route,
+  type Session,
+} from "../model.ts";
+import type { Check } from "./check.ts";
+
+/** The longest regular expression of a rule, in characters. */
+const MAX_REGEX_CHARS = 4096;
+
+export function checkRoutes(check: Check): void {
+  const routes = check.config.routes ?? [];
+  check.names("routes", routes);
+  routes.forEach((route, index) => {
+    const at = `routes[${index}]`;
+    check.reference(`${at}.receiver_id`, route.receiver_id, "receivers");
+    bindings(check, at, route);
+    if (route.resolver !== undefined) resolver(check, `${at}.resolver`, route, route.resolver);
+    policy(check, `${at}.policy`, route.policy ?? {});
+    delivery(check, at, route);
+    failures(check, at, route.policy ?? {});
+    source(check, at, route);
+  });
+}
+
+const modeOf = (route: Route): DeliveryMode => route.delivery_mode ?? "direct_hold";
+
+function bindings(check: Check, at: string, route: Route): void {
+  const ids = route.bindings ?? [];
+  if (ids.length === 0)
+    check.error("E_BINDING_REQUIRED", `${at}.bindings`, "at least one binding is required", "add `bindings: [NAME]`");
+  ids.forEach((id, index) => {
+    const path = `${at}.bindings[${index}]`;
+    check.reference(path, id, "bindings");
+    if (ids.indexOf(id) < index)
+      check.error("E_DUPLICATE_ID", path, `bindings: duplicate id "${id}"`, "name each binding once");
+  });
+  if (route.dispatch_mode === "fan_out" && modeOf(route) === "direct_hold") {
+    check.error("E_FAN_OUT", `${at}.dispatch_mode`, "fan_out needs an outbox", "write `delivery_mode: shared_outbox`", [
+      `${at}.delivery_mode`,
+    ]);
+  }
+  if (route.resolver?.type === "all" && (route.dispatch_mode ?? "single") === "single" && ids.length > 1) {
+    check.error(
+      "E_FAN_OUT",
+      `${at}.resolver.type`,
+      "resolver `all` picks several bindings, and dispatch_mode single sends to one",
+      "write `dispatch_mode: fan_out`",
+      [`${at}.dispatch_mode`],
+    );
+  }
+}
+
+function resolver(check: Check, at: string, route: Route, resolver: Resolver): void {
+  const known = (path: string, id: string | undefined) => {
+    if (id !== undefined && !(route.bindings ?? []).includes(id)) {
+      check.error(
+        "E_RESOLVER_BINDING",
+        path,
+        `binding "${id}" is not among the route's bindings`,
+        "name one of the route's bindings, or add it there",
+      );
+    }
+  };
+  const { header_key: key, header_map: map = {}, rules = [], type } = resolver;
+  known(`${at}.default_binding`, resolver.default_binding);
+  for (const [value, id] of Object.entries(map)) known(`${at}.header_map.${value}`, id);
+  rules.forEach((rule, index) => {
+    known(`${at}.rules[${index}].binding`, rule.binding);
+  });
+  const reads = [`${at}.type`];
+  if (type === "header_map" && (key ?? "") === "")
+    check.error(
+      "E_RESOLVER_HEADER",
+      `${at}.header_key`,
+      "header_key is required for header_map",
+      "add `header_key: NAME`",
+      reads,
+    );
+  if (type === "header_map" && Object.keys(map).length === 0)
+    check.error(
+      "E_RESOLVER_MAP",
+      `${at}.header_map`,
+      "header_map is empty",
+      "add a binding for each value of the header",
+      reads,
+    );
+  if (type === "rules" && rules.length === 0 && resolver.default_binding === undefined)
+    check.error(
+      "E_RESOLVER_RULES",
+      at,
+      "needs at least one rule or a default_binding",
+      "add `rules`, or `default_binding`",
+      reads,
+    );
+  for (const [name, used, kind] of [
+    ["header_key", key !== undefined, "header_map"],
+    ["header_map", Object.keys(map).length > 0, "header_map"],
+    ["rules", rules.length > 0, "rules"],
+  ] as const) {
+    if (used && type !== kind)
+      check.error(
+        "E_RESOLVER_OPTION",
+        `${at}.${name}`,
+        `\`${name}\` has no meaning for this type of resolver`,
+        "remove it, or change `type`",
+        reads,
+      );
+  }
+  rules.forEach((rule, index) => {
+    const path = `${at}.rules[${index}]`;
+    const [value, values] = [rule.value !== undefined, (rule.values ?? []).length > 0];
+    const fits =
+      rule.operator === "exists" ? !value && !values : rule.operator === "in" ? !value && values : value && !values;
+    if (!fits)
+      check.error(
+        "E_RESOLVER_OPERAND",
+        path,
+        "the operator and what it compares with do not fit",
+        "`exists` takes nothing, `in` takes `values`, every other takes `value`",
+        [`${path}.operator`, `${path}.value`, `${path}.values`],
+      );
+    if (rule.operator === "regex" && [...String(rule.value ?? "")].length > MAX_REGEX_CHARS)
+      check.error(
+        "E_RESOLVER_REGEX",
+        `${path}.value`,
+        `longer than ${MAX_REGEX_CHARS} characters`,
+        "write a shorter expression",
+      );
+  });
+}
+
+function policy(check: Check, at: string, policy: Policy): void {
+  check.range(`${at}.max_in_flight`, policy.max_in_flight, 1, 65_535);
+  check.range(`${at}.max_outbox_depth`, policy.max_outbox_depth, 1, Number.MAX_VALUE);
+  for (const name of ["send_timeout", "depth_cache_ttl", "spill_after"] as const)
+    check.positive(`${at}.${name}`, policy[name]);
+  const backoff = policy.backoff ?? {};
+  check.positive(`${at}.backoff.initial_interval`, backoff.initial_interval);
+  if (nanos(backoff.max_interval, 30) < nanos(backoff.initial_interval, 1)) {
+    check.error(
+      "E_BACKOFF",
+      `${at}.backoff.max_interval`,
+      "max_interval must be >= initial_interval",
+      "raise it, or lower initial_interval",
+      [`${at}.backoff.initial_interval`],
+    );
+  }
+}
+
+function delivery(check: Check, at: string, route: Route): void {
+  const [modeAt, mode, ack] = [`${at}.delivery_mode`, modeOf(route), route.policy?.ack_after];
+  const contradiction =
+    (mode === "shared_outbox" && ack === "target_accept") ||
+    (mode === "direct_hold" && ack === "outbox_persist") ||
+    (mode === "spill_outbox" && ack !== undefined);
+  if (contradiction)
+    check.error(
+      "E_ACK_AFTER",
+      `${at}.policy.ack_after`,
+      `ack_after: ${ack} contradicts ${mode}`,
+      "remove ack_after, or change delivery_mode",
+      [modeAt],
+    );
+  if (mode !== "direct_hold" && check.config.stores?.outbox === undefined) {
+    check.error(
+      "E_OUTBOX_REQUIRED",
+      modeAt,
+      `${mode} requires stores.outbox to be configured`,
+      "add `stores: {outbox: {type: dynamodb}}`",
+      ["stores.outbox"],
+    );
+  }
+  for (const [name, belongs] of [
+    ["spill_after", "spill_outbox"],
+    ["send_retry_budget", "direct_hold"],
+  ] as const) {
+    if (mode !== belongs && route.policy?.[name] !== undefined) {
+      check.error(
+        "E_POLICY_MODE",
+        `${at}.policy.${name}`,
+        `\`${name}\` has no meaning for ${mode}`,
+        `remove it, or write \`delivery_mode: ${belongs}\``,
+        [modeAt],
+      );
+    }
+  }
+  if (mode !== "direct_hold") return;
+  for (const id of route.bindings ?? []) {
+    const binding = check.config.bindings?.find((candidate) => candidate.id === id);
+    const sender = check.config.senders?.find((candidate) => candidate.id === binding?.sender_id);
+    const target = binding?.session_id ?? sender?.session_id;
+    const session = check.config.sessions?.find((candidate) => candidate.id === target);
+    if (session?.session_mode === "exclusive") {
+      check.error(
+        "E_DIRECT_HOLD_LEASE",
+        modeAt,
+        `direct_hold cannot send through exclusive session "${session.id}"`,
+        "write `delivery_mode: shared_outbox`",
+        ["sessions", "bindings", "senders"],
+      );
+    }
+  }
+}
+
+function failures(check: Check, at: string, policy: Policy): void {
+  if (check.config.stores?.dlq !== undefined) return;
+  const defaults = { on_expired: "dlq", on_permanent_failure: "dlq", on_filtered: "drop" } as const;
+  for (const name of ["on_expired", "on_permanent_failure", "on_filtered"] as const) {
+    if ((policy[name] ?? defaults[name]) === "dlq") {
+      check.error(
+        "E_DLQ_REQUIRED",
+        `${at}.policy.${name}`,
+        `${name}: dlq requires stores.dlq to be configured`,
+        "add `stores: {dlq: {type: dynamodb}}`",
+        ["stores.dlq"],
+      );
+    }
+  }
+}
+
+/** What the source must be able to do. */
+function source(check: Check, at: string, route: Route): void {
+  const index = (check.config.receivers ?? []).findIndex((receiver) => receiver.id === route.receiver_id);
+  const receiver = check.config.receivers?.[index];
+  if (receiver === undefined) return;
+  if (receiver.transport === "sqs" && receiver.session_id === undefined) {
+    visibility(check, at, route, receiver);
+    return;
+  }
+  const session = check.config.sessions?.find((candidate) => candidate.id === receiver.session_id);
+  if (session !== undefined) redelivery(check, at, route, receiver, `receivers[${index}]`, session);
+}
+
+function redelivery(
+  check: Check,
+  at: string,
+  route: Route,
+  receiver: Receiver,
+  receiverAt: string,
+  session: Session,
+): void {
+  const modeAt = `${at}.delivery_mode`;
+  if (route.policy?.allow_retry_drop !== true) {
+    (receiver.topics ?? []).forEach((topic, index) => {
+      if ((topic.qos ?? 0) === 0) {
+        check.error(
+          "E_QOS_ZERO",
+          `${receiverAt}.topics[${index}].qos`,
+          "reliable MQTT route invalid: qos=0: the broker never sends such a message again",
+          "write `qos: 1`",
+        );
+      }
+    });
+    if (modeOf(route) !== "shared_outbox" && !isDurable(session.session_mode)) {
+      check.error(
+        "E_SOURCE_REDELIVERS",
+        modeAt,
+        `${modeOf(route)} needs a source that redelivers`,
+        "write `session_mode: persistent`",
+        ["sessions"],
+      );
+    }
+  }
+  const held = nanos(route.policy?.send_retry_budget, 60) + nanos(route.policy?.send_timeout, 30);
+  if (modeOf(route) === "direct_hold" && held > 240n * SECOND) {
+    check.error(
+      "E_SEND_RETRY_BUDGET",
+      `${at}.policy.send_retry_budget`,
+      "send_retry_budget + send_timeout exceeds the source's settlement-recovery wait of 240s",
+      "lower one of the two",
+      [`${at}.policy.send_timeout`, modeAt],
+    );
+  }
+}
+
+/** How long a message stays hidden must cover what may be done with it. */
+function visibility(check: Check, at: string, route: Route, receiver: Receiver): void {
+  const send = nanos(route.policy?.send_timeout, 30);
+  if (receiver.options?.auto_extend !== false || send < SECOND) return;
+  const visible = BigInt((receiver.options?.visibility_timeout as number | undefined) ?? 30) * SECOND;
+  const worst =
+    30n * SECOND * BigInt((route.processors ?? []).length) +
+    nanos(route.policy?.send_retry_budget, 60) +
+    send +
+    (21n * SECOND) / 2n;
+  if ((modeOf(route) === "direct_hold" && worst > visible) || send * 2n >= visible) {
+    check.error(
+      "E_VISIBILITY",
+      `${at}.policy.send_timeout`,
+      "the worst-case pipeline time exceeds the source's visibility timeout",
+      "raise visibility_timeout, write `auto_extend: true`, or lower send_timeout and send_retry_budget",
+      ["receivers"],
+    );
+  }
+}

@@ -1,0 +1,33 @@
+import type { SynthFault } from "../checks/fault.ts";
+
+/** What props of the constructs may be refused for: the code, and what to do. */
+export const PROP_RULES = {
+  CAUSEWAY_PRP_001:
+    "write the same name in the configuration (stores.*.options.table_name) and in the props (tableNames)",
+  CAUSEWAY_PRP_002: "shorten it, or move what changes between environments into variables",
+  CAUSEWAY_PRP_003:
+    "refer to the queue by a variable that `queues` names, or write its whole address: https://sqs.REGION.amazonaws.com/ACCOUNT/NAME",
+  CAUSEWAY_PRP_004:
+    "name each variable once: in `environment`, in `queues` or in `secrets`; names are A to Z, digits and `_`",
+  CAUSEWAY_PRP_005: "choose a pair that Fargate offers, for example 512 and 1024",
+  CAUSEWAY_PRP_006: "write a whole number of minutes, 1 or more",
+  CAUSEWAY_PRP_007: "write 0, 1 or 2: the next run follows soon enough, and it goes on where this one stopped",
+  CAUSEWAY_PRP_008:
+    "write a letter, then letters, digits, `-` and `_`, at most 64 in all; it is part of names of resources",
+  CAUSEWAY_PRP_009: "write `ssm:/NAME`, or `secretsmanager:NAME-OR-ARN`, or `secretsmanager:NAME-OR-ARN#FIELD`",
+  CAUSEWAY_PRP_010:
+    "take from 1 to 49996 so that its two rules fit, at least 10 apart from other attachments of the listener",
+  CAUSEWAY_PRP_011:
+    "write the numbers of the rules in order: the admin and transport rules need paths or hosts of their own",
+  CAUSEWAY_PRP_012: "name the VPC too, with its zones and private subnets, or leave the cluster out",
+  CAUSEWAY_PRP_013:
+    "use the façade's `redriveQueueDeadLetters`, which takes queues, or redrive that queue with the AWS console",
+} as const;
+
+/** The code of a rule for props. */
+export type PropRule = keyof typeof PROP_RULES;
+
+/** A fault with the remedy of its rule. */
+export function refuseProp(code: PropRule, path: string, message: string): SynthFault {
+  return { code, path, message, remedy: PROP_RULES[code] };
+}

@@ -1,0 +1,93 @@
+/**
+ * Which operation each part of Causeway calls, on what. The one source of every data permission in the stack: the roles' statements are made from
+ * it, and a test compares it with the calls that were recorded while the real programs ran (`lib/generated/operations.json`, the same shape).
+ */
+
+/** Who calls. One role each. */
+export type Caller = "worker" | "control" | "housekeeping" | "redrive" | "baseline";
+
+/** The role of a table, as in `lib/generated/tables.json`. */
+export type TableRole = "leases" | "outbox" | "dlq" | "managed_subscriptions" | "commands" | "ledger";
+
+/**
+ * What is called upon.
+ *
+ * - `leases`, `outbox` …: a table; `dlq/by_route` …: one index of it.
+ * - `queue/destination`: the queues that the configuration sends to.
+ * - `queue/source`: the queues that the configuration receives from.
+ * - `queue/dead_letters`: the dead-letter queues of the destinations; only where `redriveQueueDeadLetters` is switched on.
+ */
+export type Target =
+  | TableRole
+  | "dlq/by_route"
+  | "dlq/by_category"
+  | "commands/by_due"
+  | "queue/destination"
+  | "queue/source"
+  | "queue/dead_letters";
+
+/** Operations by caller and target, each list sorted. */
+export type Operations = Readonly<Record<Caller, Readonly<Partial<Record<Target, readonly string[]>>>>>;
+
+/** What every running bridge calls, whichever of its tasks it is: each may become the owner. */
+const BRIDGE_TASK = {
+  // Conditional puts replace whole rows; members are listed by a scan of this small table.
+  leases: ["DeleteItem", "DescribeTable", "DescribeTimeToLive", "GetItem", "PutItem", "Scan"],
+  // DeleteItem: mailbox rows leave in the transaction that puts the segment they moved into.
+  outbox: ["BatchWriteItem", "DeleteItem", "DescribeTable", "DescribeTimeToLive", "GetItem", "PutItem", "Query"],
+  // GetItem: parts of a letter that stands are not written over.
+  dlq: ["DescribeTable", "GetItem", "PutItem"],
+  managed_subscriptions: ["DescribeTable", "GetItem", "PutItem", "UpdateItem"],
+  "queue/destination": ["GetQueueAttributes", "SendMessage"],
+  "queue/source": ["ChangeMessageVisibility", "DeleteMessage", "GetQueueAttributes", "GetQueueUrl", "ReceiveMessage"],
+} as const satisfies Partial<Record<Target, readonly string[]>>;
+
+/** The operations of this release. */
+export const OPERATIONS: Operations = {
+  worker: BRIDGE_TASK,
+  control: BRIDGE_TASK,
+  housekeeping: {
+    // Scan: whether any member of the bridge is alive. PutItem: takes the lease of a log that nobody owns.
+    leases: ["GetItem", "PutItem", "Scan"],
+    outbox: ["BatchWriteItem", "DeleteItem", "GetItem", "PutItem", "Query"],
+    dlq: ["GetItem", "PutItem", "Query"],
+    "dlq/by_category": ["Query"],
+    commands: ["BatchWriteItem", "DeleteItem", "GetItem", "UpdateItem"],
+    "commands/by_due": ["Query"],
+    ledger: ["BatchWriteItem", "DeleteItem", "Query", "Scan"],
+  },
+  redrive: {
+    dlq: ["BatchGetItem", "GetItem", "PutItem", "Query", "UpdateItem"],
+    "dlq/by_category": ["Query"],
+    "dlq/by_route": ["Query"],
+    outbox: ["PutItem"],
+    "queue/destination": ["GetQueueAttributes", "SendMessage"],
+    "queue/dead_letters": [
+      "DeleteMessage",
+      "GetQueueAttributes",
+      "ListMessageMoveTasks",
+      "ReceiveMessage",
+      "StartMessageMoveTask",
+    ],
+  },
+  baseline: {
+    managed_subscriptions: ["UpdateItem"],
+  },
+};
+
+/**
+ * The IAM actions that authorise these operations on a target, sorted and each once. Batches of SQS are authorised as their single form; a
+ * transaction of DynamoDB by what it is made of, and so it never appears here.
+ */
+export function iamActions(target: Target, operations: readonly string[]): string[] {
+  const service = target.startsWith("queue/") ? "sqs" : "dynamodb";
+  const action = (operation: string) => {
+    if (operation.startsWith("TransactWriteItems") || operation.startsWith("TransactGetItems")) {
+      throw new Error(
+        `${operation} on ${target}: list what the transaction is made of (PutItem, DeleteItem, ConditionCheckItem)`,
+      );
+    }
+    return `${service}:${service === "sqs" ? operation.replace(/Batch$/, "") : operation}`;
+  };
+  return [...new Set(operations.map(action))].sort();
+}
