@@ -27,7 +27,7 @@ use crate::identity::{DeliveryId, Epoch, IdSequence, LaneId};
 use crate::log::writer::{Pending, Stored, WriterEnd, WriterEvent};
 use crate::log::{Answer, Call, PagePurpose};
 use crate::message::{Entry, Message};
-use crate::outcome::Fault;
+use crate::outcome::{Fault, FaultCode};
 use crate::units::{Instant, UnixMillis};
 use change::Change;
 use core::time::Duration;
@@ -223,6 +223,11 @@ impl Owner {
     }
 
     fn delivered(&mut self, now: Instant, wall: UnixMillis, delivery: DeliveryId, receiver: &Arc<str>, message: Message) {
+        if !self.is_open() {
+            // It has no lane yet, and were it skipped, a later one would acknowledge it.
+            let fault = Fault::new(FaultCode::ProtocolError, "a message came before the log was open");
+            return self.stop_for_good(WriterEnd::Unusable(fault));
+        }
         let expires_at = message.properties.expiry_seconds.map(|seconds| wall.plus(Duration::from_secs(u64::from(seconds))));
         let routes: Vec<usize> =
             self.options.routes.iter().enumerate().filter(|(_, route)| route.receiver == *receiver).map(|(index, _)| index).collect();

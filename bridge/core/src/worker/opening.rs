@@ -156,7 +156,7 @@ impl Owner {
         self.stop_for_good(WriterEnd::Fenced { found: of_registry(epoch), same_or_older_epoch });
     }
 
-    fn stop_for_good(&mut self, end: WriterEnd) {
+    pub(super) fn stop_for_good(&mut self, end: WriterEnd) {
         self.ended.get_or_insert(end);
     }
 

@@ -1,9 +1,9 @@
 //! What has to hold, and what has to have happened.
 
 use crate::knobs::{MOST_MESSAGES, ROUTES};
-use crate::store::Store;
-use causeway_core::identity::{EntryId, Epoch, Id128, Position, Slot};
-use causeway_core::rows::Row;
+use crate::store::{Log, Store};
+use causeway_core::identity::{EntryId, Id128, LaneId, Place, Position, Slot};
+use causeway_core::rows::{Head, Row};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -18,16 +18,22 @@ pub struct Known {
 #[derive(Debug, Default)]
 pub struct Ledger {
     pub contents: BTreeMap<Id128, Vec<Known>>,
-    pub position: BTreeMap<EntryId, Position>,
+    pub places: BTreeMap<EntryId, Place>,
+    /// When each entry was put for the first time, counted over all lanes.
+    turns: BTreeMap<EntryId, u64>,
     /// Messages whose acknowledgement left, with their receiver.
     pub acknowledged: BTreeMap<u64, &'static str>,
     /// Promised and neither delivered nor dead-lettered yet.
     at_risk: BTreeSet<(u64, usize)>,
     pub gone: BTreeSet<(u64, usize)>,
     pub sent: BTreeSet<EntryId>,
-    first_sent: [Option<Position>; ROUTES.len()],
-    pub confirmed: BTreeMap<Epoch, Slot>,
-    head: Slot,
+    first_sent: BTreeMap<(LaneId, usize), Position>,
+    first_sent_of_key: BTreeMap<(u64, usize), u64>,
+    /// The confirmed anchors of each lane, with their owners.
+    confirmed: BTreeMap<LaneId, Vec<(usize, Slot)>>,
+    heads: BTreeMap<LaneId, Slot>,
+    /// Mail by its entry, and in how many segments it was accepted.
+    mail: BTreeMap<EntryId, u64>,
     pub violation: Option<String>,
 }
 
@@ -58,26 +64,62 @@ impl Ledger {
         self.at_risk.remove(&key);
     }
 
-    /// The entries that a new owner would take up.
-    pub fn recoverable(&self, store: &Store) -> BTreeSet<(u64, usize)> {
-        let ranges = store.head.as_ref().map(|head| head.settled_ahead.as_slice()).unwrap_or_default();
-        let rows = store.rows.range(store.effective_head().next()..).filter(|(_, row)| matches!(row, Row::Segment(_)));
-        rows.flat_map(|(slot, row)| {
-            let known = self.contents.get(&row.id()).map(Vec::as_slice).unwrap_or_default();
-            (0_u32..).zip(known).map(|(index, known)| (Position { slot: *slot, index }, known.key))
-        })
-        .filter(|(position, _)| !ranges.iter().any(|range| range.from <= *position && position <= &range.to))
-        .map(|(_, key)| key)
-        .collect()
+    /// Somebody posted mail of that key.
+    pub fn posted(&mut self, entry: EntryId, key: (u64, usize)) {
+        self.mail.insert(entry, 0);
+        self.at_risk.insert(key);
     }
 
-    /// After every change of the store: nothing promised is lost, and the head never moves back.
+    /// It was taken back before it was moved.
+    pub fn withdrawn(&mut self, key: (u64, usize)) {
+        self.at_risk.remove(&key);
+        self.gone.insert(key);
+    }
+
+    /// The entries that a new owner would take up from a lane.
+    fn recoverable_in<'a>(&'a self, log: &'a Log) -> impl Iterator<Item = (u64, usize)> + 'a {
+        let ranges = log.head.as_ref().map(|head| head.settled_ahead.as_slice()).unwrap_or_default();
+        let rows = log.rows.range(log.effective_head().next()..).filter(|(_, row)| matches!(row, Row::Segment(_)));
+        rows.flat_map(|(slot, row)| self.positions(*slot, row))
+            .filter(|(position, _)| !ranges.iter().any(|range| range.from <= *position && position <= &range.to))
+            .map(|(_, known)| known.key)
+    }
+
+    fn positions(&self, slot: Slot, row: &Row) -> impl Iterator<Item = (Position, Known)> {
+        let known = self.contents.get(&row.id()).map(Vec::as_slice).unwrap_or_default();
+        (0_u32..).zip(known).map(move |(index, known)| (Position { slot, index }, *known))
+    }
+
+    /// The entries that a new owner would take up, from the lanes that the registry names, or would find in the mailbox.
+    pub fn recoverable(&self, store: &Store) -> BTreeSet<(u64, usize)> {
+        let in_mail = store.mail.values().map(|mail| crate::world::key_of(&mail.entry));
+        store.registered().flat_map(|(_, log)| self.recoverable_in(log)).chain(in_mail).collect()
+    }
+
+    /// After every change of the store: nothing promised is lost, and no head moves back.
     pub fn store_changed(&mut self, store: &Store) {
-        let head = store.effective_head();
-        let before = self.head;
-        self.ensure(head >= before, || format!("the head moved back from {before} to {head}"));
-        self.head = head;
+        for (lane, log) in &store.logs {
+            let head = log.effective_head();
+            let before = self.heads.insert(*lane, head).unwrap_or_default();
+            self.ensure(head >= before, || format!("the head of lane {lane} moved back from {before} to {head}"));
+        }
         self.nothing_lost(store);
+    }
+
+    /// A head row was written over another of the same epoch: what was told to be settled stays so.
+    pub fn head_written(&mut self, log: &Log, old: Option<&Head>, new: &Head) {
+        let Some(old) = old.filter(|old| old.epoch == new.epoch) else { return };
+        let covers = |head: &Head, at: Position| {
+            at.slot <= head.drained || head.settled_ahead.iter().any(|range| range.from <= at && at <= range.to)
+        };
+        let taken_back: Vec<Position> = log
+            .rows
+            .iter()
+            .flat_map(|(slot, row)| self.positions(*slot, row))
+            .map(|(position, _)| position)
+            .filter(|position| covers(old, *position) && !covers(new, *position))
+            .collect();
+        self.ensure(taken_back.is_empty(), || format!("a late head row takes back that {taken_back:?} are settled"));
     }
 
     pub fn nothing_lost(&mut self, store: &Store) {
@@ -87,45 +129,85 @@ impl Ledger {
         let recoverable = self.recoverable(store);
         let lost: Vec<(u64, usize)> = self.at_risk.iter().filter(|key| !recoverable.contains(key)).copied().collect();
         self.ensure(lost.is_empty(), || {
-            format!("acknowledged and in none of log, destination and dead letters: (message, route) {lost:?}")
+            format!("promised and in none of log, mailbox, destination and dead letters: (message, route) {lost:?}")
         });
     }
 
-    /// A segment of `epoch` was accepted at `slot`, while the head stood at `head`.
-    pub fn accepted(&mut self, epoch: Epoch, slot: Slot, head: Slot) {
-        let newer = self.confirmed.range(epoch.next()..).next().map(|(epoch, slot)| (*epoch, *slot));
-        if let (true, Some((newer, anchor))) = (slot > head, newer) {
-            self.violated(|| format!("an append of epoch {epoch} was accepted at {slot}, above the head {head}, after epoch {newer} had confirmed its anchor at {anchor}"));
+    /// An owner saw its anchor as the tail of a lane.
+    pub fn confirms(&mut self, node: usize, lane: LaneId, slot: Slot) {
+        let confirmed = self.confirmed.entry(lane).or_default();
+        if confirmed.last() != Some(&(node, slot)) {
+            confirmed.push((node, slot));
         }
     }
 
+    /// A segment of `node` was accepted at `slot`, while the head stood at `head`.
+    pub fn accepted(&mut self, node: usize, lane: LaneId, slot: Slot, row: Id128, head: Slot) {
+        if slot <= head {
+            return;
+        }
+        let confirmed = self.confirmed.get(&lane).map(Vec::as_slice).unwrap_or_default();
+        let own = confirmed.iter().filter(|(of, _)| *of == node).map(|(_, slot)| *slot).max().unwrap_or_default();
+        if let Some((newer, anchor)) = confirmed.iter().find(|(of, slot)| *of != node && *slot > own).copied() {
+            self.violated(|| {
+                format!("an append of n{node} was accepted at {slot} of lane {lane}, above the head {head}, after n{newer} had confirmed its anchor at {anchor}")
+            });
+        }
+        let entries: Vec<EntryId> = self.contents.get(&row).into_iter().flatten().map(|known| known.id).collect();
+        for entry in entries {
+            let Some(times) = self.mail.get_mut(&entry) else { continue };
+            *times += 1;
+            let times = *times;
+            self.ensure(times == 1, || format!("mail {entry} entered the log {times} times"));
+        }
+    }
+
+    /// How much mail entered the log.
+    pub fn moved(&self) -> u64 {
+        self.mail.values().sum()
+    }
+
     /// An owner deletes `slot`.
-    pub fn deletes(&mut self, store: &Store, slot: Slot) {
-        let (tail, head) = (store.tail(), store.effective_head());
+    pub fn deletes(&mut self, lane: LaneId, log: &Log, slot: Slot) {
+        let (tail, head) = (log.tail(), log.effective_head());
         self.ensure(slot < tail, || format!("slot {slot} is deleted and the tail is {tail}"));
         self.ensure(slot <= head, || format!("slot {slot} is deleted and the head is {head}"));
         // One that was raised in a gap below the head, where a deleted row left room for a late put, is never confirmed and fences nobody.
-        let anchor = matches!(store.rows.get(&slot), Some(Row::Anchor(anchor)) if self.confirmed.get(&anchor.epoch) == Some(&slot));
+        let confirmed = self.confirmed.get(&lane).is_some_and(|confirmed| confirmed.iter().any(|(_, anchor)| *anchor == slot));
+        let anchor = confirmed && matches!(log.rows.get(&slot), Some(Row::Anchor(_)));
         self.ensure(!anchor, || format!("the confirmed anchor at {slot} is deleted"));
     }
 
-    /// An entry leaves for its destination. Returns whether it did so before.
-    pub fn sends(&mut self, entry: EntryId, route: usize) -> bool {
-        let Some(position) = self.position.get(&entry).copied() else {
+    /// A segment leaves for its slot for the first time.
+    pub fn put(&mut self, place: impl Fn(u32) -> Place, row: Id128, entries: Vec<Known>) {
+        for (index, known) in (0_u32..).zip(&entries) {
+            self.places.insert(known.id, place(index));
+            let turn = self.turns.len() as u64;
+            self.turns.entry(known.id).or_insert(turn);
+        }
+        self.contents.insert(row, entries);
+    }
+
+    /// An entry of a topic leaves for its destination. Returns whether it did so before.
+    pub fn sends(&mut self, entry: EntryId, topic: u64, route: usize) -> bool {
+        let Some(place) = self.places.get(&entry).copied() else {
             self.violated(|| format!("entry {entry} is sent and was never put"));
             return false;
         };
         if !self.sent.insert(entry) {
             return true;
         }
-        let last = self.first_sent[route];
-        self.ensure(last.is_none_or(|last| last < position), || format!("route {route}: {position:?} is first sent after {last:?}"));
-        self.first_sent[route] = Some(position);
+        let last = self.first_sent.insert((place.lane, route), place.position);
+        self.ensure(last.is_none_or(|last| last < place.position), || format!("route {route}: {place:?} is first sent after {last:?}"));
+        let turn = self.turns.get(&entry).copied().unwrap_or_default();
+        let last = self.first_sent_of_key.insert((topic, route), turn);
+        self.ensure(last.is_none_or(|last| last < turn), || format!("route {route}: of topic {topic}, {place:?} is first sent out of order"));
         false
     }
 
-    pub fn memory(&mut self, in_memory: usize, bound: usize) {
-        self.ensure(in_memory < bound + MOST_MESSAGES, || format!("{in_memory} entries in memory; the bound is {bound} and one segment"));
+    pub fn memory(&mut self, in_memory: usize, bound: usize, lanes: usize) {
+        let most = bound + lanes * (MOST_MESSAGES + 1);
+        self.ensure(in_memory <= most, || format!("{in_memory} entries in memory; the bound is {bound} and one segment a lane"));
     }
 }
 
@@ -187,4 +269,23 @@ seen! {
     /// An owner was told to stop, and did.
     stops,
     crashes,
+    /// An owner opened several lanes.
+    several_lanes,
+    /// The registry named more lanes than before, or fewer.
+    more_lanes,
+    fewer_lanes,
+    /// A record met another than the one it was to replace.
+    record_conflicts,
+    /// A log was closed for good.
+    retired,
+    /// A log that had been closed was opened again.
+    reopened,
+    /// Mail entered the log.
+    mail_moved,
+    /// A move of unknown outcome.
+    doubtful_moves,
+    /// Mail was gone when it was to be moved.
+    mail_gone,
+    /// An owner began with an epoch that another had.
+    repeated_epochs,
 }

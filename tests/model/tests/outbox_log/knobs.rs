@@ -37,6 +37,14 @@ pub struct Knobs {
     pub send_unknowns: f64,
     pub send_rejections: f64,
     pub page_rows: usize,
+    /// Of the starts: with an epoch that another owner had, as after a restored lease table.
+    pub repeats: f64,
+    /// Of the starts: an owner that only drains and closes the log.
+    pub adopters: f64,
+    /// Of the starts: another number of lanes is configured.
+    pub resizes: f64,
+    pub posts: f64,
+    pub withdrawals: f64,
 }
 
 impl Knobs {
@@ -58,6 +66,11 @@ impl Knobs {
             send_refusals: some(0.4),
             send_unknowns: some(0.2),
             send_rejections: some(0.05),
+            repeats: some(0.4),
+            adopters: some(0.2),
+            resizes: some(0.8),
+            posts: some(0.06),
+            withdrawals: some(0.01),
             page_rows: 1 + dice.index(5),
             steps: 350 + dice.index(450),
         }
@@ -84,14 +97,20 @@ impl Knobs {
             &mut self.send_refusals,
             &mut self.send_unknowns,
             &mut self.send_rejections,
+            &mut self.repeats,
+            &mut self.adopters,
+            &mut self.withdrawals,
         ] {
             *fault = 0.0;
         }
     }
 }
 
+/// How many topics there are: each keeps its lane.
+pub const TOPICS: u64 = 6;
+
 /// The settings of the `nth` owner.
-pub fn options(nth: usize, epoch: Option<Epoch>, dice: &mut Dice) -> OwnerOptions {
+pub fn options(nth: usize, epoch: Option<Epoch>, lanes: u32, adopts: bool, dice: &mut Dice) -> OwnerOptions {
     let policy = Policy {
         max_in_flight: dice.pick(&[1, 2, 5, 20]),
         max_replay_attempts: dice.pick(&[0, 3]),
@@ -114,6 +133,9 @@ pub fn options(nth: usize, epoch: Option<Epoch>, dice: &mut Dice) -> OwnerOption
         owner: format!("n{nth}"),
         routes: routes.collect(),
         epoch,
+        lanes,
+        mailbox_poll: (!adopts).then_some(Duration::from_millis(200)),
+        retire_when_drained: adopts,
         segment: SegmentOptions {
             max_messages: dice.pick(&[1, 2, 3, 5, MOST_MESSAGES]),
             max_bytes: dice.pick(&[300, 1_500, 100_000]),

@@ -1,7 +1,8 @@
 //! Rules of the protocol that the world can break on the owners' behalf, one at a time.
 
-use crate::store::Store;
+use crate::store::Log;
 use causeway_core::identity::{EntryId, Epoch, Id128, Slot};
+use causeway_core::log::Registration;
 use causeway_core::rows::{Row, RowMeta};
 use std::collections::BTreeSet;
 
@@ -25,6 +26,18 @@ pub enum Mutant {
     AckBeforeStored,
     /// A put takes the slot, whatever stands there.
     NoSlotCondition,
+    /// A head row is written over another of the same epoch, whichever was written first.
+    NoRevision,
+    /// Owners believe in one lane less than is registered.
+    FewerLanes,
+    /// A row of an equal or lower epoch in the way of a segment does not stop its owner: it appends behind it.
+    FencedByHigherEpochsOnly,
+    /// Rows are told apart by epoch and slot.
+    IdsOfEpochAndSlot,
+    /// Moving mail deletes it in a request of its own.
+    MoveWithoutDelete,
+    /// What an owner appends while it recovers is sent at once.
+    MemoryFirst,
 }
 
 /// What an owner's answers told so far: what lies to it are made of.
@@ -33,6 +46,8 @@ pub struct Memory {
     pub drained: Slot,
     pub own_anchor: Option<RowMeta>,
     pub conflict: Option<RowMeta>,
+    /// The row that was put last.
+    pub last_put: Option<RowMeta>,
 }
 
 impl Mutant {
@@ -46,13 +61,26 @@ impl Mutant {
         }
     }
 
-    /// What an owner is told of the tail.
-    pub fn told(self, tail: Option<RowMeta>) -> Option<RowMeta> {
-        if self == Self::NoEpoch { tail.map(|meta| RowMeta { epoch: Epoch(0), ..meta }) } else { tail }
+    /// What an owner is told of the tail. `last_put`: the row that it put last.
+    pub fn told(self, tail: Option<RowMeta>, last_put: Option<RowMeta>) -> Option<RowMeta> {
+        match (self, tail, last_put) {
+            (Self::NoEpoch, Some(meta), _) => Some(RowMeta { epoch: Epoch(0), ..meta }),
+            (Self::IdsOfEpochAndSlot, Some(meta), Some(own)) if (meta.slot, meta.epoch) == (own.slot, own.epoch) => {
+                Some(RowMeta { id: own.id, ..meta })
+            }
+            // Where its row found another place, it is told of the one that it expects.
+            (Self::FencedByHigherEpochsOnly, Some(meta), Some(own)) if meta.id == own.id => Some(RowMeta { slot: own.slot, ..meta }),
+            _ => tail,
+        }
+    }
+
+    /// What an owner is told of the registry's record.
+    pub fn record_told(self, record: Option<Registration>) -> Option<Registration> {
+        record.map(|record| if self == Self::FewerLanes { Registration { lanes: (record.lanes - 1).max(1), ..record } } else { record })
     }
 
     /// What disappears beside a head row or a delete of an owner of `epoch`.
-    pub fn tidied(self, store: &mut Store, epoch: Epoch) {
+    pub fn tidied(self, store: &mut Log, epoch: Epoch) {
         let tail = store.tail();
         if self == Self::DeleteTail && tail <= store.effective_head() && matches!(store.rows.get(&tail), Some(Row::Segment(_))) {
             store.rows.remove(&tail);
@@ -63,7 +91,7 @@ impl Mutant {
     }
 
     /// What disappears once an owner has settled the entries `settled`; answers whether anything did.
-    pub fn settled(self, store: &mut Store, settled: &BTreeSet<EntryId>, entries_of: impl Fn(Id128) -> Vec<EntryId>) -> bool {
+    pub fn settled(self, store: &mut Log, settled: &BTreeSet<EntryId>, entries_of: impl Fn(Id128) -> Vec<EntryId>) -> bool {
         let (tail, before) = (store.tail(), store.rows.len());
         if self == Self::DeleteBeforeHead {
             store.rows.retain(|slot, row| {
