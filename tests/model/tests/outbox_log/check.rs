@@ -18,8 +18,8 @@ pub struct Known {
 #[derive(Debug, Default)]
 pub struct Ledger {
     pub contents: BTreeMap<Id128, Vec<Known>>,
-    pub places: BTreeMap<EntryId, Place>,
-    /// When each entry was put for the first time, counted over all lanes.
+    places: BTreeMap<EntryId, Place>,
+    /// In which order the entries were accepted, over all lanes.
     turns: BTreeMap<EntryId, u64>,
     /// Messages whose acknowledgement left, with their receiver.
     pub acknowledged: BTreeMap<u64, &'static str>,
@@ -154,7 +154,9 @@ impl Ledger {
             });
         }
         let entries: Vec<EntryId> = self.contents.get(&row).into_iter().flatten().map(|known| known.id).collect();
-        for entry in entries {
+        for (index, entry) in (0_u32..).zip(entries) {
+            self.places.insert(entry, Place { lane, position: Position { slot, index } });
+            self.turns.insert(entry, self.turns.len() as u64);
             let Some(times) = self.mail.get_mut(&entry) else { continue };
             *times += 1;
             let times = *times;
@@ -176,16 +178,6 @@ impl Ledger {
         let confirmed = self.confirmed.get(&lane).is_some_and(|confirmed| confirmed.iter().any(|(_, anchor)| *anchor == slot));
         let anchor = confirmed && matches!(log.rows.get(&slot), Some(Row::Anchor(_)));
         self.ensure(!anchor, || format!("the confirmed anchor at {slot} is deleted"));
-    }
-
-    /// A segment leaves for its slot for the first time.
-    pub fn put(&mut self, place: impl Fn(u32) -> Place, row: Id128, entries: Vec<Known>) {
-        for (index, known) in (0_u32..).zip(&entries) {
-            self.places.insert(known.id, place(index));
-            let turn = self.turns.len() as u64;
-            self.turns.entry(known.id).or_insert(turn);
-        }
-        self.contents.insert(row, entries);
     }
 
     /// An entry of a topic leaves for its destination. Returns whether it did so before.

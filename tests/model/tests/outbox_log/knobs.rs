@@ -106,6 +106,9 @@ impl Knobs {
     }
 }
 
+/// How often the mailbox is read without a hint.
+const MAILBOX_POLL: Duration = Duration::from_secs(20);
+
 /// How many topics there are: each keeps its lane.
 pub const TOPICS: u64 = 6;
 
@@ -134,7 +137,7 @@ pub fn options(nth: usize, epoch: Option<Epoch>, lanes: u32, adopts: bool, dice:
         routes: routes.collect(),
         epoch,
         lanes,
-        mailbox_poll: (!adopts).then_some(Duration::from_millis(200)),
+        mailbox_poll: (!adopts).then_some(MAILBOX_POLL),
         retire_when_drained: adopts,
         segment: SegmentOptions {
             max_messages: dice.pick(&[1, 2, 3, 5, MOST_MESSAGES]),

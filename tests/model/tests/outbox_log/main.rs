@@ -87,6 +87,12 @@ mutants! {
     stepping_past_a_conflict_without_reading_again_is_caught: NoReread;
     acknowledging_before_it_is_stored_is_caught: AckBeforeStored;
     a_store_that_overwrites_a_taken_slot_is_caught: NoSlotCondition;
+    head_rows_without_a_revision_are_caught: NoRevision;
+    opening_fewer_lanes_than_are_registered_is_caught: FewerLanes;
+    fencing_only_on_a_higher_epoch_is_caught: FencedByHigherEpochsOnly;
+    ids_made_of_epoch_and_slot_are_caught: IdsOfEpochAndSlot;
+    moving_mail_without_deleting_it_in_the_same_transaction_is_caught: MoveWithoutDelete;
+    sending_new_segments_during_recovery_is_caught: MemoryFirst;
 }
 
 #[test]

@@ -91,7 +91,7 @@ impl Mutant {
     }
 
     /// What disappears once an owner has settled the entries `settled`; answers whether anything did.
-    pub fn settled(self, store: &mut Log, settled: &BTreeSet<EntryId>, entries_of: impl Fn(Id128) -> Vec<EntryId>) -> bool {
+    pub fn settled(self, store: &mut Log, settled: &BTreeSet<EntryId>, entries_of: &impl Fn(Id128) -> Vec<EntryId>) -> bool {
         let (tail, before) = (store.tail(), store.rows.len());
         if self == Self::DeleteBeforeHead {
             store.rows.retain(|slot, row| {
