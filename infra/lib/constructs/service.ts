@@ -327,6 +327,10 @@ export class BridgeService extends Construct {
       assumedBy: new iam.ServicePrincipal("ecs-tasks.amazonaws.com"),
       description: `What ECS may do to start the ${kind} tasks of the bridge ${this.props.bridgeId}`,
     });
+    const keys = (this.props.secretKeys ?? []).map((key) => key.keyArn);
+    if (keys.length > 0) {
+      role.addToPolicy(new iam.PolicyStatement({ sid: "SecretKeys", actions: ["kms:Decrypt"], resources: keys }));
+    }
     acknowledge(
       role,
       "AwsSolutions-IAM5[Resource::*]",
@@ -347,10 +351,9 @@ export class BridgeService extends Construct {
         operatingSystemFamily: ecs.OperatingSystemFamily.LINUX,
       },
     });
-    const { image, placeholder } = resolveImage(props.image, architecture, props.imageContext);
+    const { image, placeholder } = resolveImage(definition, props.image, architecture, props.imageContext);
     if (placeholder) {
-      definition.node.defaultChild &&
-        (definition.node.defaultChild as ecs.CfnTaskDefinition).addMetadata(PLACEHOLDER, "scripts/build-image");
+      (definition.node.defaultChild as ecs.CfnTaskDefinition).addMetadata(PLACEHOLDER, "scripts/build-image");
       blockDeploy(this, "The container image", "scripts/build-image");
     }
     definition.addContainer("causeway", {
