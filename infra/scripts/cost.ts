@@ -5,6 +5,7 @@
  *   npm run --silent cost -- --json
  */
 import { pathToFileURL } from "node:url";
+import { registeredMetrics } from "../lib/metric-registry.ts";
 
 /** List prices of us-east-1 in US dollars, without free tiers, discounts and taxes. Check them against the price pages before you rely on them. */
 export const PRICES = {
@@ -41,11 +42,11 @@ const HOURS = 730;
 const SECONDS = HOURS * 3600;
 const GIB = 1024 ** 3;
 
-/** Measured with `scripts/demo --store dynamodb --no-kill --rate N`, 250-byte messages: see docs/deploy.md. */
+/** Measured with `scripts/demo --store dynamodb --no-kill --rate N --json`, 250-byte messages; of several runs the most expensive one. */
 export const MEASURED: Readonly<Record<number, { readonly writeUnits: number; readonly sqsRequests: number }>> = {
-  10: { writeUnits: 2, sqsRequests: 1 },
-  100: { writeUnits: 2, sqsRequests: 1 },
-  1000: { writeUnits: 0.24, sqsRequests: 0.104 },
+  10: { writeUnits: 2.75, sqsRequests: 0.97 },
+  100: { writeUnits: 1.01, sqsRequests: 0.44 },
+  1000: { writeUnits: 0.24, sqsRequests: 0.11 },
 };
 
 /** What the stack consists of where `settings.ts` changes nothing, and what is estimated because nobody measured it on AWS. */
@@ -62,9 +63,9 @@ export const SHAPE = {
   /** Estimated: seconds of a run of housekeeping, at 512 MiB. */
   housekeepingSeconds: 2,
   /** Metrics behind the alarms, each billed; counted from the template by a test. */
-  alarmMetrics: 131,
-  /** Estimated: time series of the program's metrics, each billed as a custom metric. */
-  customMetrics: 150,
+  alarmMetrics: 81,
+  /** Estimated: each metric under `BridgeId` alone, and one series more where it has labels; each is billed as a custom metric. */
+  customMetrics: registeredMetrics().reduce((series, { labels }) => series + (labels.length > 0 ? 2 : 1), 0),
   /** Estimated: time series of Container Insights. */
   insightMetrics: 40,
   /** Estimated: bytes of metrics that a task logs every 30 s. */
@@ -80,7 +81,7 @@ export const SHAPE = {
   leaseReadsPerSecond: 2 / 5,
   /** Looks into the mailbox every 2 s. */
   mailboxReadsPerSecond: 1 / 2,
-} as const;
+};
 
 /** One line of the bill. */
 export interface Line {
@@ -112,19 +113,39 @@ export function month(messagesPerSecond: number): Month {
   const logs = (emf + SHAPE.tasks * SHAPE.logBytes) / GIB;
   const invocation = SHAPE.housekeepingSeconds * 0.5 * PRICES.lambdaGibSecond;
   const lines: Line[] = [
-    { item: "Fargate: 3 tasks of 0.5 vCPU and 1 GiB, ARM64", dollars: SHAPE.tasks * HOURS * (SHAPE.vcpu * PRICES.fargateVcpuHour + SHAPE.gib * PRICES.fargateGibHour) },
+    {
+      item: "Fargate: 3 tasks of 0.5 vCPU and 1 GiB, ARM64",
+      dollars: SHAPE.tasks * HOURS * (SHAPE.vcpu * PRICES.fargateVcpuHour + SHAPE.gib * PRICES.fargateGibHour),
+    },
     { item: "DynamoDB: writes", dollars: million(writes, PRICES.writeUnitsMillion) },
-    { item: "DynamoDB: reads, storage, recovery (1 GiB)", dollars: million(reads, PRICES.readUnitsMillion) + PRICES.tableGibMonth + PRICES.recoveryGibMonth },
+    {
+      item: "DynamoDB: reads, storage, recovery (1 GiB)",
+      dollars: million(reads, PRICES.readUnitsMillion) + PRICES.tableGibMonth + PRICES.recoveryGibMonth,
+    },
     { item: "SQS: requests of the bridge", dollars: million(messages * measured.sqsRequests, PRICES.sqsMillion) },
-    { item: "CloudWatch: alarms and dashboard", dollars: SHAPE.alarmMetrics * PRICES.alarmMetricMonth + PRICES.compositeAlarmMonth + PRICES.dashboardMonth },
-    { item: "CloudWatch: metrics of the program and Container Insights", dollars: (SHAPE.customMetrics + SHAPE.insightMetrics) * PRICES.metricMonth },
+    {
+      item: "CloudWatch: alarms and dashboard",
+      dollars: SHAPE.alarmMetrics * PRICES.alarmMetricMonth + PRICES.compositeAlarmMonth + PRICES.dashboardMonth,
+    },
+    {
+      item: "CloudWatch: metrics of the program and Container Insights",
+      dollars: (SHAPE.customMetrics + SHAPE.insightMetrics) * PRICES.metricMonth,
+    },
     { item: "CloudWatch: logs", dollars: logs * (PRICES.logGib + PRICES.logGibMonth) },
-    { item: "Lambda and Scheduler: housekeeping every 5 minutes", dollars: SHAPE.housekeepingRuns * invocation + million(SHAPE.housekeepingRuns, PRICES.lambdaMillion + PRICES.schedulerMillion) },
+    {
+      item: "Lambda and Scheduler: housekeeping every 5 minutes",
+      dollars:
+        SHAPE.housekeepingRuns * invocation +
+        million(SHAPE.housekeepingRuns, PRICES.lambdaMillion + PRICES.schedulerMillion),
+    },
     { item: "Gateway endpoints for DynamoDB and S3", dollars: 0 },
   ];
   const traffic = (bytes: number) => (messages * bytes) / GIB + logs;
-  const nat = SHAPE.natGateways * HOURS * PRICES.natHour + traffic(SHAPE.bytesFromBroker + SHAPE.bytesToSqs) * PRICES.natGib;
-  const endpoints = SHAPE.interfaceEndpoints * SHAPE.zones * HOURS * PRICES.interfaceEndpointHour + traffic(SHAPE.bytesToSqs) * PRICES.interfaceEndpointGib;
+  const nat =
+    SHAPE.natGateways * HOURS * PRICES.natHour + traffic(SHAPE.bytesFromBroker + SHAPE.bytesToSqs) * PRICES.natGib;
+  const endpoints =
+    SHAPE.interfaceEndpoints * SHAPE.zones * HOURS * PRICES.interfaceEndpointHour +
+    traffic(SHAPE.bytesToSqs) * PRICES.interfaceEndpointGib;
   const sum = lines.reduce((total, line) => total + line.dollars, 0);
   return { messagesPerSecond, lines, nat, endpoints, totalWithNat: sum + nat, totalWithoutNat: sum + endpoints };
 }
@@ -134,9 +155,14 @@ export const RATES = Object.keys(MEASURED).map(Number);
 
 /** The bill as a table of Markdown. */
 export function table(months: readonly Month[]): string {
-  const money = (dollars: number) => (dollars === 0 ? "free" : dollars < 1 ? `$${dollars.toFixed(2)}` : `$${Math.round(dollars).toLocaleString("en-US")}`);
-  const row = (name: string, pick: (month: Month) => number) => `| ${[name, ...months.map((each) => money(pick(each)))].join(" | ")} |`;
-  const head = ["a month", ...months.map(({ messagesPerSecond }) => `${messagesPerSecond.toLocaleString("en-US")} msg/s`)];
+  const money = (dollars: number) =>
+    dollars === 0 ? "free" : dollars < 1 ? `$${dollars.toFixed(2)}` : `$${Math.round(dollars).toLocaleString("en-US")}`;
+  const row = (name: string, pick: (month: Month) => number) =>
+    `| ${[name, ...months.map((each) => money(pick(each)))].join(" | ")} |`;
+  const head = [
+    "a month",
+    ...months.map(({ messagesPerSecond }) => `${messagesPerSecond.toLocaleString("en-US")} msg/s`),
+  ];
   const items = months[0]?.lines.map(({ item }, index) => row(item, (each) => each.lines[index]?.dollars ?? 0)) ?? [];
   return [
     `| ${head.join(" | ")} |`,
@@ -149,8 +175,21 @@ export function table(months: readonly Month[]): string {
   ].join("\n");
 }
 
+/** What was measured, as a table of Markdown. */
+export function measurements(): string {
+  const rows = Object.entries(MEASURED).map(
+    ([rate, { writeUnits, sqsRequests }]) =>
+      `| ${Number(rate).toLocaleString("en-US")} | ${writeUnits} | ${sqsRequests} |`,
+  );
+  return ["| messages a second | write units per message | SQS requests per message |", "|---|---|---|", ...rows].join(
+    "\n",
+  );
+}
+
 if (import.meta.url === pathToFileURL(process.argv[1] ?? "").href) {
   const months = RATES.map(month);
-  const text = process.argv.includes("--json") ? JSON.stringify({ prices: PRICES, measured: MEASURED, shape: SHAPE, months }, undefined, 2) : table(months);
+  const text = process.argv.includes("--json")
+    ? JSON.stringify({ prices: PRICES, measured: MEASURED, shape: SHAPE, months }, undefined, 2)
+    : table(months);
   process.stdout.write(`${text}\n`);
 }
