@@ -115,7 +115,7 @@ export function synthesize(settings: Settings, artifacts: Artifacts): Templates 
 
 /** All resources of a template, or those of one type, by logical id. */
 export function resources(template: Template, type?: string): Record<string, Resource> {
-  const all = template.toJSON().Resources as Record<string, Resource>;
+  const all = (template.toJSON().Resources ?? {}) as Record<string, Resource>;
   return Object.fromEntries(Object.entries(all).filter(([, resource]) => type === undefined || resource.Type === type));
 }
 

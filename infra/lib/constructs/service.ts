@@ -10,7 +10,7 @@ import type { SynthFault } from "../checks/fault.ts";
 import { SynthRefused } from "../checks/fault.ts";
 import type { ImageSource } from "../checks/image.ts";
 import { checkImage, checkStopTimeout, checkSubnetsSpanTwoAzs, checkWorkerCount } from "../checks/index.ts";
-import { acknowledge } from "./acknowledge.ts";
+import { acknowledge, acknowledgeOwnStreams } from "./acknowledge.ts";
 import type { ConfigDelivery } from "./config-delivery.ts";
 import { refuseProp } from "./faults.ts";
 import { type Architecture, resolveImage } from "./image.ts";
@@ -336,6 +336,7 @@ export class BridgeService extends Construct {
       "AwsSolutions-IAM5[Resource::*]",
       "ecr:GetAuthorizationToken, the log-in of ECR, knows no resources.",
     );
+    acknowledgeOwnStreams(role, this.logGroup);
     return role;
   }
 
