@@ -4,6 +4,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { describe, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { MEASURED, measurements, month, PRICES, RATES, SHAPE, table } from "../scripts/cost.ts";
+import { MINIMAL, resources, templates } from "./support.ts";
 
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
 const PAGE = fileURLToPath(new URL("../../docs/deploy.md", import.meta.url));
@@ -58,5 +59,27 @@ describe("what a month costs", () => {
     const expected = ((730 * 3600 * (1000 * 0.24 + SHAPE.leaseWritesPerSecond)) / 1e6) * 0.625;
     assert.ok(Math.abs(writes - expected) < 1e-6, `${writes} ${expected}`);
     assert.throws(() => month(7), /nothing was measured/);
+  });
+
+  test("counts what the alarms of the smallest deployment look at", () => {
+    const alarms = Object.values(resources(templates(MINIMAL).bridge, "AWS::CloudWatch::Alarm"));
+    const looked = alarms.flatMap(
+      ({ Properties }) => Properties.Metrics?.filter((metric: object) => "MetricStat" in metric) ?? [Properties],
+    );
+    assert.equal(looked.length, SHAPE.alarmMetrics);
+    const services = Object.values(resources(templates(MINIMAL).bridge, "AWS::ECS::Service"));
+    assert.equal(
+      services.reduce((tasks, { Properties }) => tasks + Properties.DesiredCount, 0),
+      SHAPE.tasks,
+    );
+    for (const { Properties } of Object.values(resources(templates(MINIMAL).bridge, "AWS::ECS::TaskDefinition"))) {
+      assert.deepEqual([Properties.Cpu, Properties.Memory], [String(SHAPE.vcpu * 1024), String(SHAPE.gib * 1024)]);
+    }
+    assert.equal(Object.keys(resources(templates(MINIMAL).bridge, "AWS::EC2::NatGateway")).length, SHAPE.natGateways);
+    const without = templates({ ...MINIMAL, vpc: { natGateways: 0 } }).bridge;
+    const endpoints = Object.values(resources(without, "AWS::EC2::VPCEndpoint")).filter(
+      ({ Properties }) => Properties.VpcEndpointType === "Interface",
+    );
+    assert.equal(endpoints.length, SHAPE.interfaceEndpoints);
   });
 });
