@@ -1,12 +1,26 @@
+import { resolve } from "node:path";
+import { pathToFileURL } from "node:url";
 import { App } from "aws-cdk-lib";
 import { addChecks, addStacks } from "../lib/app.ts";
 import { SynthRefused } from "../lib/checks/index.ts";
-import { settings } from "../settings.ts";
+import type { Settings } from "../lib/settings.ts";
+import { settings as usual } from "../settings.ts";
 
 const app = new App();
+
+/** The settings: those of settings.ts, or of another file like it, for a second environment: `cdk deploy -c settings=staging.ts`. */
+async function settings(): Promise<Settings> {
+  const other: unknown = app.node.tryGetContext("settings");
+  if (other === undefined) return usual;
+  const file = pathToFileURL(resolve(String(other))).href;
+  const { settings: found } = (await import(file)) as { settings?: Settings };
+  if (found === undefined) throw new Error(`${String(other)} exports no \`settings\``);
+  return found;
+}
+
 try {
   addChecks(app);
-  addStacks(app, settings);
+  addStacks(app, await settings());
   app.synth();
 } catch (error) {
   // The message is for people; where in this program it was found helps nobody.

@@ -134,7 +134,7 @@ export class BridgeNetwork extends Construct {
   private addInterfaceEndpoints(range: string): Record<string, ec2.InterfaceVpcEndpoint> {
     const group = new ec2.SecurityGroup(this, "EndpointSecurityGroup", {
       vpc: this.vpc,
-      description: "Interface endpoints of the bridge's network",
+      description: "Interface endpoints for the tasks of the bridge",
       allowAllOutbound: false,
     });
     group.addIngressRule(ec2.Peer.ipv4(range), ec2.Port.tcp(443), "From this network");
