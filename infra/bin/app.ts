@@ -20,7 +20,8 @@ async function settings(): Promise<Settings> {
 
 try {
   addChecks(app);
-  addStacks(app, await settings());
+  const folder = (name: string): string | undefined => app.node.tryGetContext(name);
+  addStacks(app, await settings(), { lambdaFolder: folder("lambdaFolder"), imageContext: folder("imageContext") });
   app.synth();
 } catch (error) {
   // The message is for people; where in this program it was found helps nobody.

@@ -134,7 +134,7 @@ export abstract class BridgeFunction extends Construct {
     });
     if (placeholder) {
       (this.handler.node.defaultChild as lambda.CfnFunction).addMetadata(PLACEHOLDER, "scripts/build-lambdas");
-      blockDeploy(this, `The ${name} function`, "scripts/build-lambdas");
+      blockDeploy(this, `Function ${name}`, "scripts/build-lambdas");
     }
   }
 }

@@ -355,7 +355,7 @@ export class BridgeService extends Construct {
     const { image, placeholder } = resolveImage(definition, props.image, architecture, props.imageContext);
     if (placeholder) {
       (definition.node.defaultChild as ecs.CfnTaskDefinition).addMetadata(PLACEHOLDER, "scripts/build-image");
-      blockDeploy(this, "The container image", "scripts/build-image");
+      blockDeploy(this, `Image of the ${kind} task`, "scripts/build-image");
     }
     definition.addContainer("causeway", {
       containerName: "causeway",
