@@ -2,8 +2,12 @@ import assert from "node:assert/strict";
 import { existsSync, readFileSync } from "node:fs";
 import { test } from "node:test";
 import type { Template } from "aws-cdk-lib/assertions";
+import * as kms from "aws-cdk-lib/aws-kms";
+import * as sqs from "aws-cdk-lib/aws-sqs";
+import { statements } from "../lib/constructs/permissions.ts";
+import { BridgeTables } from "../lib/constructs/tables.ts";
 import { type Caller, iamActions, OPERATIONS, type Operations, type Target } from "../lib/operations.ts";
-import { FULL, IMPORTED, MINIMAL, resources, templates } from "./support.ts";
+import { bareStack, FULL, IMPORTED, MINIMAL, resources, templates } from "./support.ts";
 
 interface Statement {
   readonly Action: string | string[];
@@ -137,6 +141,42 @@ test("redrive may empty the queue's own dead-letter queue only where that is swi
   );
   const off = actionsOf(templates(MINIMAL).bridge, "bridgeredriverole");
   assert.equal(off["plant-telemetry-dlq"], undefined);
+});
+
+test("a queue with a key of the customer's can be used by who uses the queue", () => {
+  const stack = bareStack();
+  const key = kms.Key.fromKeyArn(stack, "Key", "arn:aws:kms:eu-west-1:123456789012:key/1");
+  const queue = sqs.Queue.fromQueueAttributes(stack, "Queue", {
+    queueArn: "arn:aws:sqs:eu-west-1:123456789012:q",
+    keyArn: key.keyArn,
+  });
+  const tables = BridgeTables.fromTableNames(stack, "Tables");
+  const resources = { tables, destinations: [queue], sources: [], deadLetterQueues: [] };
+  const keyed = (caller: Caller) =>
+    statements(caller, resources)
+      .filter((statement) => statement.sid === "QueueKeys")
+      .flatMap((statement) => [...statement.actions, ...statement.resources]);
+  for (const caller of ["worker", "control", "redrive"] as const) {
+    assert.deepEqual(keyed(caller), ["kms:Decrypt", "kms:GenerateDataKey", key.keyArn], caller);
+  }
+  assert.deepEqual(keyed("housekeeping"), []);
+});
+
+test("queues that the configuration receives from are received from, and never sent to", () => {
+  const stack = bareStack();
+  const source = sqs.Queue.fromQueueArn(stack, "Source", "arn:aws:sqs:eu-west-1:123456789012:in");
+  const tables = BridgeTables.fromTableNames(stack, "Tables");
+  const found = statements("worker", { tables, destinations: [], sources: [source], deadLetterQueues: [] });
+  const actions = found
+    .filter((statement) => statement.resources.includes(source.queueArn))
+    .flatMap((statement) => statement.actions);
+  assert.deepEqual(actions, [
+    "sqs:ChangeMessageVisibility",
+    "sqs:DeleteMessage",
+    "sqs:GetQueueAttributes",
+    "sqs:GetQueueUrl",
+    "sqs:ReceiveMessage",
+  ]);
 });
 
 /** The only permissions that are not for one thing, and why. */
