@@ -8,9 +8,12 @@ import { settings as usual } from "../settings.ts";
 
 const app = new App();
 
-/** The settings: those of settings.ts, or of another file like it, for a second environment: `cdk deploy -c settings=staging.ts`. */
+/**
+ * The settings: those of settings.ts, or of another file like it, for a second environment: `cdk deploy -c settings=staging.ts`, or
+ * `CAUSEWAY_SETTINGS=staging.ts` where the arguments are not at hand.
+ */
 async function settings(): Promise<Settings> {
-  const other: unknown = app.node.tryGetContext("settings");
+  const other: unknown = app.node.tryGetContext("settings") ?? process.env.CAUSEWAY_SETTINGS;
   if (other === undefined) return usual;
   const file = pathToFileURL(resolve(String(other))).href;
   const { settings: found } = (await import(file)) as { settings?: Settings };

@@ -13,6 +13,7 @@ import {
   FULL,
   IMPORTED,
   MINIMAL,
+  one,
   resources,
   templates,
 } from "./support.ts";
@@ -144,11 +145,35 @@ test("the outputs are command lines under plain names", () => {
   );
   assert.equal(
     outputs.Publish?.Value,
-    `mosquitto_pub -h broker.example.com -p 8883 -q 1 -t 'demo/telemetry/demo' -m '{"hello":"causeway"}'`,
+    `mosquitto_pub -h broker.example.com -p 8883 --tls-use-os-certs -q 1 -t 'demo/telemetry/demo' -m '{"hello":"causeway"}'`,
   );
   assert.match(text("Receive"), /aws sqs receive-message --queue-url /);
   assert.match(text("Receive"), /plant-telemetry/);
   assert.match(text("TailLogs"), /aws logs tail .*BridgeServiceLog.* --follow/);
+});
+
+test("a broker without TLS is published to without TLS", () => {
+  const { bridge } = templates({ ...MINIMAL, brokerUrl: "tcp://[2001:db8::1]:1883" });
+  const { Value } = bridge.toJSON().Outputs.Publish;
+  assert.equal(Value, `mosquitto_pub -h 2001:db8::1 -p 1883 -q 1 -t 'telemetry/demo' -m '{"hello":"causeway"}'`);
+});
+
+test("a queue of redrive requests feeds the function one request at a time, and tells which failed", () => {
+  const stack = bareStack();
+  const requestQueue = new sqs.Queue(stack, "Requests");
+  new CausewayDynamoDBHA(stack, "Bridge", {
+    bridgeConfig: { files: configFiles(MINIMAL), environment: variables(MINIMAL) },
+    managedSubscriptionBaselines: { broker: [] },
+    queues: { [QUEUE_VARIABLE]: new sqs.Queue(stack, "Queue") },
+    redrive: { requestQueue },
+    alarms: false,
+    ...builtArtifacts(),
+  });
+  const template = Template.fromStack(stack);
+  const { Properties } = one(template, "AWS::Lambda::EventSourceMapping");
+  assert.equal(Properties.BatchSize, 1);
+  assert.deepEqual(Properties.FunctionResponseTypes, ["ReportBatchItemFailures"]);
+  assert.equal(counts(template)["AWS::CloudWatch::Alarm"], undefined);
 });
 
 test("a bridge whose name has an underscore gets stacks with a hyphen", () => {

@@ -424,9 +424,9 @@ function checkServiceProps(props: BridgeServiceProps): SynthFault[] {
   ];
 }
 
-/** A name that may stand in names of resources. */
+/** A name that may stand in names of resources; a parameter's name may not begin with what AWS keeps for itself. */
 export function checkBridgeId(bridgeId: string): SynthFault[] {
-  if (!Token.isUnresolved(bridgeId) && /^[A-Za-z][A-Za-z0-9_-]{0,63}$/.test(bridgeId)) return [];
+  if (!Token.isUnresolved(bridgeId) && /^(?!aws|ssm)[a-z][a-z0-9_-]{0,63}$/i.test(bridgeId)) return [];
   return [refuseProp("CAUSEWAY_PRP_008", "bridge.id", `"${bridgeId}" cannot stand in names of resources`)];
 }
 
