@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { Template } from "aws-cdk-lib/assertions";
+import { Template } from "aws-cdk-lib/assertions";
 import { addStacks } from "../lib/app.ts";
 import { bareApp, builtArtifacts, FULL, IMPORTED, MINIMAL, one, resources, templates } from "./support.ts";
 
@@ -38,6 +38,16 @@ test("both services roll back by themselves, and when an alarm goes off", () => 
     assert.equal(DeploymentConfiguration.Alarms.Rollback, true);
     assert.ok(DeploymentConfiguration.Alarms.AlarmNames.length >= 1);
     assert.equal(service(templates(IMPORTED).bridge, kind).DeploymentConfiguration.Alarms, undefined);
+  }
+});
+
+test("alarms that are named later are watched beside the first ones", () => {
+  const { bridge } = addStacks(bareApp(), { ...MINIMAL, alarms: false }, builtArtifacts());
+  bridge.bridge.service.watchDeployments(["first"]);
+  bridge.bridge.service.watchDeployments(["second", "first"]);
+  for (const kind of KINDS) {
+    const { Alarms } = service(Template.fromStack(bridge), kind).DeploymentConfiguration;
+    assert.deepEqual(Alarms, { AlarmNames: ["first", "second"], Enable: true, Rollback: true });
   }
 });
 

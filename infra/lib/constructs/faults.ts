@@ -22,6 +22,7 @@ export const PROP_RULES = {
   CAUSEWAY_PRP_012: "name the VPC too, with its zones and private subnets, or leave the cluster out",
   CAUSEWAY_PRP_013:
     "use the façade's `redriveQueueDeadLetters`, which takes queues, or redrive that queue with the AWS console",
+  CAUSEWAY_PRP_014: "write letters, digits, `-` and `_`, at most 76; FIFO queues are not delivered to yet",
 } as const;
 
 /** The code of a rule for props. */

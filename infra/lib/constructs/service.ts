@@ -241,6 +241,7 @@ export class BridgeService extends Construct {
 
   private readonly props: BridgeServiceProps;
   private readonly architecture: Architecture;
+  private readonly watched: string[] = [];
 
   public constructor(scope: Construct, id: string, props: BridgeServiceProps) {
     super(scope, id);
@@ -283,8 +284,11 @@ export class BridgeService extends Construct {
    * services and so are made after them.
    */
   public watchDeployments(alarmNames: readonly string[]): void {
-    for (const service of [this.controlService, this.workerService]) {
-      service.enableDeploymentAlarms([...alarmNames], { behavior: ecs.AlarmBehavior.ROLLBACK_ON_ALARM });
+    this.watched.push(...alarmNames);
+    for (const { node } of [this.controlService, this.workerService]) {
+      // On the resource itself: CDK's own method ignores names that come after the first ones.
+      const alarms = { AlarmNames: [...new Set(this.watched)], Enable: true, Rollback: true };
+      (node.defaultChild as ecs.CfnService).addPropertyOverride("DeploymentConfiguration.Alarms", alarms);
     }
   }
 
