@@ -96,7 +96,7 @@ export function loadConfigDocument(
   }
   const json = toJson(root);
   const unreadable = faults.some((fault) => fault.path === "");
-  const { found, config } = unreadable ? { found: [], config: {} } : check(json, faults);
+  const { found, config } = unreadable ? { found: [], config: {} } : check(json, toJson(root, true), faults);
   const text = render(root, shipped);
   const asked = checker === undefined ? undefined : ask(checker, files, env, variables);
   return {
@@ -138,26 +138,32 @@ function readLayer(file: string, faults: SynthFault[]): Node | undefined {
 }
 
 /** The schema's faults, then those of the rules on what is left. */
-function check(json: Json, interpolation: readonly SynthFault[]): { found: SynthFault[]; config: BridgeConfig } {
+function check(
+  json: Json,
+  written: Json,
+  interpolation: readonly SynthFault[],
+): { found: SynthFault[]; config: BridgeConfig } {
   const unfilled = new Set(interpolation.map((fault) => fault.path));
-  const found: SchemaFault[] = schemaFaults(json).filter((fault) => !unfilled.has(fault.path));
+  const found: SchemaFault[] = schemaFaults(json, written).filter((fault) => !unfilled.has(fault.path));
   const rest = structuredClone(json);
-  for (const fault of [...found].sort((a, b) => b.at.length - a.at.length)) takeOut(rest, fault.at);
+  // An empty name is a name: what refers to another one is still told.
+  const unusable = found.filter(({ code, at }) => !(code === "E_REQUIRED" && valueAt(rest, at) === ""));
+  for (const fault of unusable.sort((a, b) => b.at.length - a.at.length)) takeOut(rest, fault.at);
   const broken = new Set([...unfilled, ...found.map((fault) => fault.path)]);
   const config = rest as BridgeConfig;
   return { found: [...found.map(({ at: _, ...fault }) => fault), ...checkRules(config, broken)], config };
 }
 
+function valueAt(root: Json, at: readonly string[]): Json | undefined {
+  return at.reduce<Json | undefined>((node, part) => {
+    if (Array.isArray(node)) return node[Number(part)];
+    return typeof node === "object" && node !== null ? node[part] : undefined;
+  }, root);
+}
+
 /** Elements of lists are emptied, so that the others keep their places. */
 function takeOut(root: Json, at: readonly string[]): void {
-  let node: Json | undefined = root;
-  for (const part of at.slice(0, -1)) {
-    node = Array.isArray(node)
-      ? node[Number(part)]
-      : typeof node === "object" && node !== null
-        ? node[part]
-        : undefined;
-  }
+  const node = valueAt(root, at.slice(0, -1));
   const last = at.at(-1);
   if (last === undefined) return;
   if (Array.isArray(node)) node[Number(last)] = {};

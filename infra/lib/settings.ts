@@ -176,6 +176,13 @@ export interface Settings {
   readonly existingTables?: boolean;
 
   /**
+   * Whether CloudFormation refuses to delete the stack of tables and queue. They are retained even where it does not.
+   *
+   * @default true
+   */
+  readonly terminationProtection?: boolean;
+
+  /**
    * The network: one that exists, or how a new one is made.
    *
    * @default - a new one of two zones with a NAT gateway in each

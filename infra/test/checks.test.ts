@@ -2,8 +2,9 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { describe, test } from "node:test";
 import { fileURLToPath } from "node:url";
-import { App, Lazy, Stack, Token, Validations } from "aws-cdk-lib";
+import { App, type CfnResource, Lazy, Stack, Token, Validations } from "aws-cdk-lib";
 import * as ec2 from "aws-cdk-lib/aws-ec2";
+import { addStacks } from "../lib/app.ts";
 import {
   CausewayRules,
   checkConfig,
@@ -17,9 +18,11 @@ import {
   type SynthFault,
   SynthRefused,
 } from "../lib/checks/index.ts";
+import { examine } from "../lib/checks/template.ts";
 import { PROP_RULES } from "../lib/constructs/faults.ts";
 import { configuration } from "./fixtures/configuration.ts";
 import { ALSO, FIXTURES, TemplateStack } from "./fixtures/rules.ts";
+import { bareApp, MINIMAL } from "./support.ts";
 
 const codes = (faults: readonly SynthFault[]) => faults.map((fault) => fault.code);
 const DIGEST = `sha256:${"0".repeat(64)}`;
@@ -89,12 +92,8 @@ test("the fixture stack is right before it is changed", () => {
   );
 });
 
-test("an escape hatch that takes the standby away fails synth, naming the resource", () => {
-  const app = new App({ builtinCloudFormationValidation: false });
-  Validations.of(app).addPlugins(new CausewayRules());
-  const stack = new TemplateStack(app);
-  (stack.workers.node.findChild("Service") as import("aws-cdk-lib").CfnResource).addPropertyOverride("DesiredCount", 1);
-  const logicalId = stack.getLogicalId(stack.workers.node.findChild("Service") as import("aws-cdk-lib").CfnElement);
+/** What synth says, and whether it fails. */
+function synthesize(app: App): { failed: boolean; told: string } {
   const written: string[] = [];
   const { error: original, log } = console;
   console.error = console.log = (...parts: unknown[]) => void written.push(parts.join(" "));
@@ -106,16 +105,76 @@ test("an escape hatch that takes the standby away fails synth, naming the resour
     } catch (error) {
       thrown = String(error);
     }
-    const failed = thrown !== "" || process.exitCode === 1;
-    assert.ok(failed, "synth went through");
-    const told = `${thrown}\n${written.join("\n")}`;
-    assert.match(told, /CAUSEWAY_ECS_007/);
-    assert.ok(told.includes(logicalId), told);
+    return { failed: thrown !== "" || process.exitCode === 1, told: `${thrown}\n${written.join("\n")}` };
   } finally {
     console.error = original;
     console.log = log;
     process.exitCode = exit;
   }
+}
+
+describe("an escape hatch", () => {
+  const built = () => {
+    const app = bareApp();
+    Validations.of(app).addPlugins(new CausewayRules());
+    return { app, stacks: addStacks(app, MINIMAL) };
+  };
+
+  test("that changes nothing of the promise goes through", () => {
+    const { app, stacks } = built();
+    (stacks.bridge.bridge.service.workerService.node.findChild("Service") as CfnResource).addPropertyOverride(
+      "DesiredCount",
+      5,
+    );
+    const { failed, told } = synthesize(app);
+    assert.equal(failed, false, told);
+  });
+
+  test("that takes the standby away fails synth, naming the resource", () => {
+    const { app, stacks } = built();
+    const service = stacks.bridge.bridge.service.workerService.node.findChild("Service") as CfnResource;
+    service.addPropertyOverride("DesiredCount", 1);
+    const { failed, told } = synthesize(app);
+    assert.ok(failed, "synth went through");
+    assert.match(told, /CAUSEWAY_ECS_007/);
+    assert.ok(told.includes(stacks.bridge.getLogicalId(service)), told);
+  });
+
+  test("that lets rows of the lease table vanish fails synth", () => {
+    const { app, stacks } = built();
+    const table = stacks.state?.tables?.created.leases?.node.defaultChild as CfnResource;
+    table.addPropertyOverride("TimeToLiveSpecification", { AttributeName: "ttl", Enabled: true });
+    const { failed, told } = synthesize(app);
+    assert.ok(failed, "synth went through");
+    assert.match(told, /CAUSEWAY_TBL_004/);
+  });
+});
+
+test("where workers run there is one control service, and only one", () => {
+  const resource = (role: string) => ({
+    [`${role}Definition`]: {
+      Type: "AWS::ECS::TaskDefinition",
+      Properties: { ContainerDefinitions: [{ Name: "causeway", Command: ["run", "--role", role], StopTimeout: 60 }] },
+    },
+    [`${role}Service`]: {
+      Type: "AWS::ECS::Service",
+      Properties: {
+        TaskDefinition: { Ref: `${role}Definition` },
+        DesiredCount: role === "worker" ? 2 : 1,
+        DeploymentConfiguration:
+          role === "worker"
+            ? { MinimumHealthyPercent: 100, MaximumPercent: 200 }
+            : { MinimumHealthyPercent: 0, MaximumPercent: 100 },
+        AvailabilityZoneRebalancing: "DISABLED",
+      },
+    },
+  });
+  const found = (...templates: object[]) =>
+    examine(Object.assign({}, ...templates), new Map()).map(({ code, logicalId }) => `${code} ${logicalId}`);
+  assert.deepEqual(found(resource("worker"), resource("control")), []);
+  assert.deepEqual(found(resource("worker")), ["CAUSEWAY_ECS_004 workerService"]);
+  const second = { secondService: resource("control").controlService };
+  assert.deepEqual(found(resource("worker"), resource("control"), second), ["CAUSEWAY_ECS_004 secondService"]);
 });
 
 describe("the number of workers", () => {

@@ -6,6 +6,7 @@
 pub mod config;
 pub mod dead_letter;
 pub mod drain;
+pub mod housekeeping;
 pub mod identity;
 pub mod lease;
 pub mod log;

@@ -2,6 +2,9 @@
 
 use std::collections::{HashSet, VecDeque};
 
+/// Stands for a delivery that is still to come; no watermark gets there.
+const HELD: u64 = u64::MAX;
+
 /// The acknowledgement of one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Owed {
@@ -42,6 +45,18 @@ impl AckWindow {
     /// The packet led to the deliveries up to and including the last number given out.
     pub(crate) fn owe(&mut self, packet_id: u16, exactly_once: bool) {
         self.waiting.push_back(Owed { ordinal: self.last_ordinal, packet_id, exactly_once });
+    }
+
+    /// The packet is held back: it has led to no delivery yet. What came after it waits with its acknowledgement, because those leave in order.
+    pub(crate) fn hold(&mut self, packet_id: u16, exactly_once: bool) {
+        self.waiting.push_back(Owed { ordinal: HELD, packet_id, exactly_once });
+    }
+
+    /// A packet that was held back has led to the deliveries up to and including the last number given out.
+    pub(crate) fn release(&mut self, packet_id: u16) {
+        if let Some(owed) = self.waiting.iter_mut().find(|owed| owed.packet_id == packet_id && owed.ordinal == HELD) {
+            owed.ordinal = self.last_ordinal;
+        }
     }
 
     /// The consumer is done with every delivery up to and including `ordinal`. What was not delivered yet cannot be acknowledged.
@@ -159,6 +174,27 @@ mod tests {
         window.next_ordinal();
         window.owe(7, false);
         assert_eq!(window.due(), None);
+    }
+
+    #[test]
+    fn what_is_held_back_holds_the_acknowledgements_behind_it() {
+        let mut window = AckWindow::default();
+        window.arrived(1).unwrap();
+        window.hold(1, false);
+        window.arrived(2).unwrap();
+        window.next_ordinal();
+        window.owe(2, false);
+        window.acknowledge(1);
+        assert_eq!((window.due(), window.unacknowledged(), window.is_flushed()), (None, 2, true));
+        window.next_ordinal();
+        window.release(1);
+        assert_eq!(window.due(), None, "it is delivered, and not yet done with");
+        window.acknowledge(2);
+        for packet_id in [1, 2] {
+            assert_eq!(window.due().map(|owed| owed.packet_id), Some(packet_id));
+            window.queued();
+            assert!(window.written(packet_id));
+        }
     }
 
     #[test]

@@ -3,6 +3,9 @@
 use crate::session::Cause;
 use core::time::Duration;
 
+/// A broker that hangs up so soon after the login may do it for another client's sake. Paths that merely cut often do it at any time.
+const SUSPICIOUSLY_SOON: Duration = Duration::from_secs(5);
+
 /// A connection that lasted this long ends the streak of failures, whatever ended it.
 pub(crate) const STABLE_AFTER: Duration = Duration::from_secs(30);
 
@@ -49,7 +52,7 @@ impl Rivalry {
     }
 
     /// A connection ended after it stood for `lasted`. Where another client may be behind that, the pause to keep at least: none the first time, then
-    /// doubling ones. Most brokers hang up without a word at a takeover, so a hang-up counts too unless the connection was stable.
+    /// doubling ones. Many brokers hang up without a word at a takeover, so a hang-up right after the login counts too.
     pub(crate) fn ended(&mut self, cause: Cause, lasted: Duration) -> Option<Duration> {
         let stable = lasted >= STABLE_AFTER;
         if stable {
@@ -57,7 +60,7 @@ impl Rivalry {
             self.suspicions = 0;
             self.pauses.reset();
         }
-        if cause != Cause::TakenOver && (cause != Cause::HungUp || stable) {
+        if cause != Cause::TakenOver && (cause != Cause::HungUp || lasted >= SUSPICIOUSLY_SOON) {
             return None;
         }
         self.suspicions = self.suspicions.saturating_add(1);
@@ -105,7 +108,7 @@ mod tests {
         }
     }
 
-    const SOON: Duration = Duration::from_secs(29);
+    const SOON: Duration = Duration::from_secs(4);
 
     fn rivalry() -> Rivalry {
         Rivalry::new(Duration::from_secs(1), Duration::from_secs(64), 7)
@@ -137,6 +140,16 @@ mod tests {
             rivalry.ended(Cause::TakenOver, STABLE_AFTER);
             assert!(rivalry.ended(Cause::TakenOver, SOON).is_some_and(|pause| pause < Duration::from_secs(1)), "it begins anew");
         }
+    }
+
+    #[test]
+    fn a_path_that_cuts_often_is_no_rival_and_one_that_takes_over_late_is() {
+        let mut rivalry = rivalry();
+        for _ in 0..20 {
+            assert_eq!(rivalry.ended(Cause::HungUp, SUSPICIOUSLY_SOON), None);
+        }
+        rivalry.ended(Cause::TakenOver, Duration::from_secs(29));
+        assert!(rivalry.ended(Cause::TakenOver, Duration::from_secs(29)).is_some_and(|pause| pause > Duration::ZERO));
     }
 
     #[test]

@@ -48,7 +48,7 @@ pub(crate) async fn open(attempt: &Attempt<'_>) -> Result<Opened, End> {
         .capacity(REQUESTS)
         .try_build()
         .map_err(|error| End::new(Cause::Lost, FaultCode::InvalidConfig, error.to_string()))?;
-    match timeout(limit + Duration::from_secs(1), event_loop.poll()).await {
+    match timeout(limit, event_loop.poll()).await {
         Ok(Ok(Event::Incoming(Incoming::ConnAck(connack)))) => {
             // The store served its purpose (see `Resumable`); from here on it would only cost.
             event_loop.options.clear_session_store();

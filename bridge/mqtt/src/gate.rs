@@ -28,13 +28,14 @@ pub(crate) struct Inquiry {
 }
 
 impl Inquiry {
-    /// Asks at once what is to be unsubscribed. Every question may take `limit`.
+    /// Asks at once what is to be unsubscribed. Every question may take `limit`, and the first one a little less: there has to be time to act on it.
     pub(crate) fn new(gate: Option<Arc<dyn ConnectionGate>>, session_present: bool, limit: Duration) -> Self {
+        let first_limit = limit.saturating_sub(farewell(limit));
         let mut inquiry = Self { gate, limit, asked: None, unsubscribed: VecDeque::new() };
         if let Some(gate) = inquiry.gate.clone() {
             inquiry.asked = Some(Box::pin(async move {
-                let answer = timeout(limit, gate.before_subscribe(session_present)).await;
-                Answer::Stale(answer.unwrap_or_else(|_| Err(late(limit))))
+                let answer = timeout(first_limit, gate.before_subscribe(session_present)).await;
+                Answer::Stale(answer.unwrap_or_else(|_| Err(late(first_limit))))
             }));
         }
         inquiry
@@ -75,6 +76,11 @@ impl Inquiry {
         self.ask_next();
         answer
     }
+}
+
+/// What is left of `limit` for leaving in order once the gate did not agree.
+pub(crate) fn farewell(limit: Duration) -> Duration {
+    (limit / 10).min(Duration::from_secs(1))
 }
 
 /// Asks whether a connection may be made, for at most `limit`.

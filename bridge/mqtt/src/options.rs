@@ -253,14 +253,18 @@ pub struct SourceOptions {
     pub max_packet_bytes: u32,
     /// For name, TCP, TLS and login together. Also what the gate may take to answer before a connection.
     pub connect_timeout: Duration,
-    /// From the login to the last answer: what the gate takes to say what to unsubscribe, and the broker to answer. Also the pause before refused
-    /// subscriptions are asked for again.
+    /// From the login to the last answer: what the gate takes to say what to unsubscribe, and the broker to answer.
     pub reconcile_timeout: Duration,
+    /// For so long after a login, what no receiver asked for is held back unacknowledged; then the first receiver gets it. Acknowledgements leave in
+    /// order, so those of later messages wait too. Where connections end sooner, two in a row may hold messages back.
+    pub unmatched_grace: Duration,
+    /// Whether a refused filter ends the connection. Otherwise it is quarantined: the rest goes on, and it is asked for again with growing pauses.
+    pub strict_subscriptions: bool,
     /// The first pause before another attempt; doubled up to `reconnect_max_delay`, each drawn from its upper half.
     pub reconnect_delay: Duration,
     /// The longest pause before another attempt, unless another client with this client id takes the session over.
     pub reconnect_max_delay: Duration,
-    /// The shortest pause after a takeover by another client, or what looks like one: the broker hangs up within 30 s of the login. The first one costs
+    /// The shortest pause after a takeover by another client, or what looks like one: the broker hangs up within 5 s of the login. The first one costs
     /// nothing; after that the pause doubles up to `takeover_max_delay`, until a connection lasts 30 s. The longer pause of the two kinds holds.
     pub takeover_delay: Duration,
     /// The longest pause after a takeover.
@@ -293,6 +297,8 @@ impl fmt::Debug for SourceOptions {
             .field("max_packet_bytes", &self.max_packet_bytes)
             .field("connect_timeout", &self.connect_timeout)
             .field("reconcile_timeout", &self.reconcile_timeout)
+            .field("unmatched_grace", &self.unmatched_grace)
+            .field("strict_subscriptions", &self.strict_subscriptions)
             .field("reconnect_delay", &self.reconnect_delay)
             .field("reconnect_max_delay", &self.reconnect_max_delay)
             .field("takeover_delay", &self.takeover_delay)
@@ -321,6 +327,8 @@ impl SourceOptions {
             max_packet_bytes: 262_144 + 131_072,
             connect_timeout: Duration::from_secs(30),
             reconcile_timeout: Duration::from_secs(30),
+            unmatched_grace: Duration::from_secs(30),
+            strict_subscriptions: false,
             reconnect_delay: Duration::from_secs(10),
             reconnect_max_delay: Duration::from_secs(120),
             takeover_delay: Duration::from_secs(1),

@@ -1,8 +1,9 @@
 //! The state of one connection: what arrived, what is owed, what is asked for, and when patience ends. It reacts; `connection` drives it.
 
 use crate::acks::AckWindow;
+use crate::backoff::Backoff;
 use crate::convert;
-use crate::gate::{Answer, Inquiry};
+use crate::gate::{self, Answer, Inquiry};
 use crate::options::SourceOptions;
 use crate::subscriptions::{Subscriptions, Terms};
 use crate::unsubscriptions::Unsubscriptions;
@@ -10,7 +11,10 @@ use causeway_core::message::Message;
 use causeway_core::outcome::{Fault, FaultCode};
 use causeway_ports::{ConnectionEpoch, Delivery, DeliveryId, SourceEvent};
 use core::time::Duration;
-use rumqttc::{AsyncClient, ClientError, Event, Incoming, ManualAck, Outgoing, PubAck, PubRec, Publish, QoS};
+use rumqttc::{
+    AsyncClient, ClientError, DisconnectProperties, DisconnectReasonCode, Event, Incoming, ManualAck, Outgoing, PubAck, PubRec, Publish,
+    QoS,
+};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,6 +25,8 @@ use tokio::time::Instant;
 pub(crate) const LOOSE_ROOM: usize = 256;
 /// Room beyond the announced window, for brokers that overrun it a little and for the reports between the deliveries.
 pub(crate) const SLACK: usize = 128;
+/// A refused filter is asked for again at least this often.
+const LONGEST_QUARANTINE: Duration = Duration::from_secs(600);
 /// How long a full hand-over is tolerated where no keep-alive limits it.
 const STALL_WITHOUT_KEEP_ALIVE: Duration = Duration::from_secs(15);
 
@@ -51,6 +57,9 @@ pub(crate) struct Shared {
     pub(crate) poison_packets: AtomicU64,
     pub(crate) window_overruns: AtomicU64,
     pub(crate) dropped_qos0: AtomicU64,
+    pub(crate) refusals: AtomicU64,
+    pub(crate) quarantined: AtomicU64,
+    pub(crate) unmatched_held: AtomicU64,
     /// Buffered deliveries of connections below this one come again by a later connection and need not be handed over.
     pub(crate) resumed_at: AtomicU64,
     pub(crate) connected: AtomicBool,
@@ -107,6 +116,27 @@ struct Timers {
     answers_due: Option<Instant>,
     ask_again: Option<Instant>,
     stalled: Option<Instant>,
+    /// Until when what no receiver asked for is held back.
+    grace_until: Instant,
+}
+
+/// A message that no receiver asked for.
+struct Held {
+    message: Message,
+    packet_id: u16,
+}
+
+/// What a connection found about its session when it began.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Welcome {
+    /// The broker had the session already.
+    pub(crate) session_present: bool,
+    /// For how long what no receiver asked for is held back.
+    pub(crate) grace: Duration,
+    /// By what keep-alive the broker is watched, if by any.
+    pub(crate) keep_alive: Option<Duration>,
+    /// How filters are asked for.
+    pub(crate) terms: Terms,
 }
 
 /// One connection.
@@ -119,6 +149,15 @@ pub(crate) struct Session {
     inquiry: Inquiry,
     /// Whether the gate has said what to unsubscribe. Until then nothing is subscribed.
     admitted: bool,
+    /// The broker made the session with this connection.
+    is_new: bool,
+    /// Why the session is given up with the connection.
+    discarded: Option<Fault>,
+    /// The goodbye that gives the session up is written.
+    left: bool,
+    held: VecDeque<Held>,
+    strict: bool,
+    quarantine: Backoff,
     unsubscriptions: Unsubscriptions,
     subscriptions: Subscriptions,
     reported: bool,
@@ -145,9 +184,8 @@ impl Session {
         client: AsyncClient,
         epoch: ConnectionEpoch,
         options: &SourceOptions,
-        keep_alive: Option<Duration>,
-        terms: Terms,
         inquiry: Inquiry,
+        welcome: Welcome,
         outside: &Surroundings,
     ) -> Self {
         let now = Instant::now();
@@ -158,22 +196,29 @@ impl Session {
             reconcile_timeout: options.reconcile_timeout,
             acks: AckWindow::default(),
             admitted: !inquiry.is_open(),
+            is_new: !welcome.session_present,
+            discarded: None,
+            left: false,
+            held: VecDeque::new(),
+            strict: options.strict_subscriptions,
+            quarantine: Backoff::new(options.reconnect_delay, LONGEST_QUARANTINE.max(options.reconnect_delay), epoch.0),
             inquiry,
             unsubscriptions: Unsubscriptions::default(),
-            subscriptions: Subscriptions::new(options.subscriptions.clone().into(), terms),
+            subscriptions: Subscriptions::new(options.subscriptions.clone().into(), welcome.terms),
             reported: false,
             spill: VecDeque::new(),
             events: outside.events.clone(),
             loose_room: Arc::clone(&outside.loose_room),
             shared: Arc::clone(&outside.shared),
             timers: Timers {
-                keep_alive,
+                keep_alive: welcome.keep_alive,
                 incoming: now,
                 outgoing: now,
                 probed: false,
                 answers_due: Some(now + options.reconcile_timeout),
                 ask_again: None,
                 stalled: None,
+                grace_until: now + welcome.grace,
             },
             closing: false,
             goodbye: false,
@@ -220,6 +265,7 @@ impl Session {
     pub(crate) fn close(&mut self) {
         self.closing = true;
         self.spill.clear();
+        self.held.clear();
     }
 
     /// Hands on what can be handed on without waiting: events to the consumer, requests to the client.
@@ -246,9 +292,24 @@ impl Session {
             self.acks.queued();
         }
         if self.closing && !self.goodbye && self.acks.is_flushed() {
-            self.goodbye = self.client.try_disconnect_now().is_ok();
+            self.goodbye = self.say_goodbye(self.is_new && !self.admitted);
         }
         self.report_subscriptions();
+    }
+
+    /// Tells the broker that the connection ends, and whether the session ends with it. A session that was made by this connection, and of which nobody
+    /// could note that it has no filter yet, has to go: the next connection would find it without knowing what it holds.
+    fn say_goodbye(&self, discard: bool) -> bool {
+        if !discard {
+            return self.client.try_disconnect_now().is_ok();
+        }
+        let properties = DisconnectProperties {
+            session_expiry_interval: Some(0),
+            reason_string: None,
+            user_properties: Vec::new(),
+            server_reference: None,
+        };
+        self.client.try_disconnect_now_with_properties(DisconnectReasonCode::NormalDisconnection, properties).is_ok()
     }
 
     /// What is given up comes first. The broker takes requests in their order, so nothing has to wait for an answer.
@@ -289,7 +350,14 @@ impl Session {
                 self.admitted = true;
                 Ok(())
             }
-            Answer::Stale(Err(fault)) => Err(End { cause: Cause::Lost, fault }),
+            Answer::Stale(Err(fault)) => {
+                if !self.is_new || !self.say_goodbye(true) {
+                    return Err(End { cause: Cause::Lost, fault });
+                }
+                self.timers.answers_due = Some(Instant::now() + gate::farewell(self.reconcile_timeout));
+                self.discarded = Some(fault);
+                Ok(())
+            }
             Answer::Noted => Ok(()),
         }
     }
@@ -311,7 +379,8 @@ impl Session {
         self.reported = true;
         self.timers.answers_due = None;
         let (granted, mut refused) = self.subscriptions.report();
-        self.timers.ask_again = (!refused.is_empty()).then(|| Instant::now() + self.reconcile_timeout);
+        self.timers.ask_again = (!refused.is_empty()).then(|| Instant::now() + self.quarantine.next());
+        self.shared.quarantined.store(refused.len() as u64, Ordering::Relaxed);
         self.shared.subscribed.store(refused.is_empty(), Ordering::Relaxed);
         refused.extend_from_slice(self.unsubscriptions.refused());
         self.report(SourceEvent::Subscribed { connection: self.epoch, granted, refused });
@@ -326,7 +395,13 @@ impl Session {
                 match packet {
                     Incoming::Publish(publish) => self.on_publish(publish),
                     Incoming::SubAck(answer) => {
-                        self.subscriptions.answered(answer.pkid, &answer.return_codes);
+                        let refused = self.subscriptions.answered(answer.pkid, &answer.return_codes);
+                        let Some((filter, fault)) = refused else { return Ok(()) };
+                        count(&self.shared.refusals);
+                        if self.strict {
+                            let detail = format!("`{filter}` is refused, and strict_subscriptions wants every filter: {}", fault.detail);
+                            return Err(End { cause: Cause::Lost, fault: Fault { detail, ..fault } });
+                        }
                         Ok(())
                     }
                     Incoming::UnsubAck(answer) => {
@@ -359,6 +434,12 @@ impl Session {
                 self.note_unacknowledged();
             }
             Outgoing::Disconnect if self.goodbye => return Err(End::closing()),
+            Outgoing::Disconnect => {
+                if let Some(fault) = self.discarded.take() {
+                    self.left = true;
+                    return Err(End { cause: Cause::Lost, fault });
+                }
+            }
             _ => {}
         }
         Ok(())
@@ -384,7 +465,14 @@ impl Session {
         let message = convert::message(publish).map_err(|poison| End::new(Cause::Poison, FaultCode::ProtocolError, poison.to_string()))?;
         let mut receivers = self.subscriptions.receivers(&message.topic, &message.properties.subscription_ids);
         if receivers.is_empty() {
-            self.warn_unmatched();
+            let hold = qos != QoS::AtMostOnce && self.held.len() < self.window && Instant::now() < self.timers.grace_until;
+            self.warn_unmatched(hold);
+            if hold {
+                self.acks.hold(packet_id, qos == QoS::ExactlyOnce);
+                self.held.push_back(Held { message, packet_id });
+                self.note_unacknowledged();
+                return Ok(());
+            }
             receivers.push(self.subscriptions.fallback());
         }
         self.hand_on(message, receivers);
@@ -424,14 +512,35 @@ impl Session {
         let now = self.acks.unacknowledged() as u64;
         self.shared.unacknowledged.store(now, Ordering::Relaxed);
         self.shared.unacknowledged_peak.fetch_max(now, Ordering::Relaxed);
+        self.shared.unmatched_held.store(self.held.len() as u64, Ordering::Relaxed);
     }
 
-    fn warn_unmatched(&mut self) {
+    /// Whether the broker was told that the session ends with the connection, which then has to end in order.
+    pub(crate) const fn has_left(&self) -> bool {
+        self.left
+    }
+
+    /// Whether messages are held back that no receiver asked for.
+    pub(crate) fn holds_back(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// The first receiver gets what was held back.
+    fn end_grace(&mut self) {
+        while let Some(Held { message, packet_id }) = self.held.pop_front() {
+            self.hand_on(message, vec![self.subscriptions.fallback()]);
+            self.acks.release(packet_id);
+        }
+        self.note_unacknowledged();
+    }
+
+    fn warn_unmatched(&mut self, hold: bool) {
         if !self.warned_unmatched {
             self.warned_unmatched = true;
             tracing::warn!(
                 connection = self.epoch.0,
-                "the broker delivers messages that match no configured filter, probably for a subscription of an earlier configuration; the first receiver gets them"
+                held_back = hold,
+                "the broker delivers messages that match no configured filter, probably for a subscription of an earlier configuration; the first receiver gets them, after unmatched_grace"
             );
         }
     }
@@ -444,7 +553,8 @@ impl Session {
             if timers.probed { end } else { end.min(self.probe_at(keep_alive)) }
         });
         let stall = timers.stalled.map(|since| since + self.stall_limit());
-        [silence, stall, timers.answers_due, timers.ask_again].into_iter().flatten().min()
+        let grace = (!self.held.is_empty()).then_some(timers.grace_until);
+        [silence, stall, timers.answers_due, timers.ask_again, grace].into_iter().flatten().min()
     }
 
     /// A moment at which the broker should be made to answer: the client pings only where it wrote nothing for a while, and not at all where the
@@ -467,7 +577,13 @@ impl Session {
         if self.timers.stalled.is_some_and(|since| now >= since + self.stall_limit()) {
             return Err(End::new(Cause::Full, FaultCode::Throttled, "more arrived than the consumer took; the rest stays with the broker"));
         }
+        if now >= self.timers.grace_until {
+            self.end_grace();
+        }
         if self.timers.answers_due.is_some_and(|due| now >= due) {
+            if let Some(fault) = self.discarded.take() {
+                return Err(End { cause: Cause::Lost, fault });
+            }
             return Err(End::new(Cause::Lost, FaultCode::Timeout, self.overdue()));
         }
         if self.timers.ask_again.is_some_and(|due| now >= due) {

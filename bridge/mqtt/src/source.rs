@@ -4,7 +4,7 @@ use crate::backoff::{Backoff, Rivalry, STABLE_AFTER};
 use crate::connection::{self, Attempt, Opened};
 use crate::gate::{self, Inquiry};
 use crate::options::{MqttConfigError, SourceOptions};
-use crate::session::{Cause, End, Item, LOOSE_ROOM, SLACK, Session, Shared, Surroundings, count};
+use crate::session::{Cause, End, Item, LOOSE_ROOM, SLACK, Session, Shared, Surroundings, Welcome, count};
 use crate::subscriptions::Terms;
 use crate::tls;
 use async_trait::async_trait;
@@ -19,6 +19,9 @@ use std::sync::atomic::Ordering;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
+
+/// The failover budget counts two times of grace.
+const GRACES: u32 = 2;
 
 /// What the handle wants of the task.
 #[derive(Clone, Copy, Debug, Default)]
@@ -49,6 +52,7 @@ pub fn start(options: SourceOptions, seed: u64) -> Result<MqttSource, MqttConfig
         control: wanted,
         epoch: ConnectionEpoch(0),
         kept: false,
+        graces: GRACES,
     };
     Ok(MqttSource { events: receiver, control, shared, task: Some(tokio::spawn(task.run())), paused: false, held: None, closed: false })
 }
@@ -66,6 +70,8 @@ struct Task {
     epoch: ConnectionEpoch,
     /// Whether the broker keeps the session of the current connection when it ends: asked for, and not declined in the CONNACK.
     kept: bool,
+    /// How many connections may still hold messages back, as long as each ends before its time of grace does.
+    graces: u32,
 }
 
 impl Task {
@@ -105,14 +111,20 @@ impl Task {
         let (since, session_present) = (Instant::now(), connack.session_present);
         self.kept = keeps_session(&connack, &self.options);
         self.note_connected(session_present);
-        let keep_alive = connection::watched_keep_alive(&event_loop, &self.options);
+        let welcome = Welcome {
+            session_present,
+            grace: if self.graces > 0 { self.options.unmatched_grace } else { Duration::ZERO },
+            keep_alive: connection::watched_keep_alive(&event_loop, &self.options),
+            terms: terms(&connack, self.kept),
+        };
         let inquiry = Inquiry::new(self.options.gate.clone(), session_present, self.options.reconcile_timeout);
-        let mut session = Session::new(client, self.epoch, &self.options, keep_alive, terms(&connack, self.kept), inquiry, &self.outside);
+        let mut session = Session::new(client, self.epoch, &self.options, inquiry, welcome, &self.outside);
         session.report(SourceEvent::Connected { connection: self.epoch, session_present });
         let mut end = connection::run(&mut event_loop, &mut session, &self.outside.events, &mut self.control).await;
+        self.graces = if session.holds_back() { self.graces.saturating_sub(1) } else { GRACES };
         // At once, before anything waits for the consumer.
         self.note_disconnected();
-        connection::let_go(event_loop, &socket, end.cause == Cause::Closing).await;
+        connection::let_go(event_loop, &socket, end.cause == Cause::Closing || session.has_left()).await;
         let lasted = since.elapsed();
         self.note_rivalry(&mut end, lasted);
         if lasted >= STABLE_AFTER || (session.made_progress() && end.cause != Cause::Poison) {
@@ -145,7 +157,7 @@ impl Task {
             count(&shared.sessions_lost);
             tracing::warn!(connection = self.epoch.0, "the broker no longer has this client's session; messages may be lost");
         }
-        tracing::info!(connection = self.epoch.0, session_present, broker = %self.options.broker_url, "connected");
+        tracing::debug!(connection = self.epoch.0, session_present, broker = %self.options.broker_url, "connected");
     }
 
     fn note_disconnected(&self) {
@@ -153,6 +165,8 @@ impl Task {
         shared.connected.store(false, Ordering::Relaxed);
         shared.subscribed.store(false, Ordering::Relaxed);
         shared.unacknowledged.store(0, Ordering::Relaxed);
+        shared.quarantined.store(0, Ordering::Relaxed);
+        shared.unmatched_held.store(0, Ordering::Relaxed);
     }
 
     /// Lengthens the next pause where another client seems to use this client id, and says so. One hang-up happens to everybody, so what it may mean is
@@ -174,7 +188,8 @@ impl Task {
     /// Reports the end and waits before the next attempt. `None` where the source is to close.
     async fn pause_after(&mut self, end: End) -> Option<()> {
         let retry_in = self.backoff.next().max(core::mem::take(&mut self.penalty));
-        tracing::warn!(connection = self.epoch.0, fault = %end.fault, ?retry_in, "not connected");
+        // Whoever takes the events says it aloud.
+        tracing::debug!(connection = self.epoch.0, fault = %end.fault, ?retry_in, "not connected");
         self.hand_over(SourceEvent::Disconnected { connection: self.epoch, fault: end.fault, retry_in }.into()).await?;
         unless_closing(&mut self.control, sleep(retry_in)).await?;
         if end.cause == Cause::Full {
@@ -254,6 +269,9 @@ impl StatusHandle {
             poison_packets: read(&shared.poison_packets),
             window_overruns: read(&shared.window_overruns),
             dropped_qos0: read(&shared.dropped_qos0),
+            refusals: read(&shared.refusals),
+            quarantined: read(&shared.quarantined),
+            unmatched_held: read(&shared.unmatched_held),
         }
     }
 }

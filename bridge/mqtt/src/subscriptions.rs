@@ -67,12 +67,15 @@ impl Subscriptions {
         }
     }
 
-    /// The broker's answer.
-    pub(crate) fn answered(&mut self, packet_id: u16, codes: &[SubscribeReasonCode]) {
-        if let (Some(index), Some(code)) = (self.pending.remove(&packet_id), codes.first()) {
-            let wanted = self.wanted.get(index).map_or(QoS::AtLeastOnce, requested_qos);
-            self.answer(index, fault::subscription(code, wanted));
+    /// The broker's answer. The filter and the fault, where it is a refusal.
+    pub(crate) fn answered(&mut self, packet_id: u16, codes: &[SubscribeReasonCode]) -> Option<(&str, Fault)> {
+        let (index, code) = (self.pending.remove(&packet_id)?, codes.first()?);
+        let subscription = self.wanted.get(index)?;
+        let answer = fault::subscription(code, requested_qos(subscription));
+        if let Some(slot) = self.answers.get_mut(index) {
+            *slot = Some(answer.clone());
         }
+        Some((subscription.filter.as_str(), answer.err()?))
     }
 
     fn answer(&mut self, index: usize, answer: Result<(), Fault>) {
@@ -181,9 +184,9 @@ mod tests {
             all.request_written(packet_id);
         }
         assert!(all.next_request().is_none());
-        all.answered(12, &[SubscribeReasonCode::NotAuthorized]);
+        assert!(all.answered(12, &[SubscribeReasonCode::NotAuthorized]).is_some_and(|(filter, _)| filter == "b"));
         assert!(!all.is_complete());
-        all.answered(11, &[SubscribeReasonCode::Success(QoS::AtLeastOnce)]);
+        assert_eq!(all.answered(11, &[SubscribeReasonCode::Success(QoS::AtLeastOnce)]), None);
         assert!(all.is_complete());
         let (granted, refused) = all.report();
         assert_eq!((granted, refused[0].0.as_str(), refused[0].1.code), (1, "b", FaultCode::NotAuthorized));

@@ -112,6 +112,12 @@ pub struct SourceCounters {
     pub window_overruns: u64,
     /// Messages of quality of service 0 that were dropped because the buffer was full.
     pub dropped_qos0: u64,
+    /// Refusals of wanted filters, repeated ones too.
+    pub refusals: u64,
+    /// Wanted filters that the other side refuses now and that are tried again.
+    pub quarantined: u64,
+    /// Messages that no receiver asked for, held back unacknowledged now.
+    pub unmatched_held: u64,
 }
 
 /// What the registry tells of a log.

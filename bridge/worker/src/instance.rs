@@ -1,25 +1,27 @@
-//! What this process is called.
+//! What this process is called, and where others reach it.
 
-use core::time::Duration;
-use serde::Deserialize;
+use crate::ecs::{self, Task};
+use causeway_core::lease::row::OwnerFacts;
+use core::net::SocketAddr;
+use std::collections::BTreeMap;
 
-/// Where ECS tells a task about itself.
-const METADATA_VARIABLE: &str = "ECS_CONTAINER_METADATA_URI_V4";
-/// The metadata endpoint is on the host; an answer that takes longer is none.
-const METADATA_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// The configured name, else the ECS task id, else the host name.
-pub async fn instance_id(configured: Option<&str>) -> String {
-    if let Some(name) = configured.map(str::trim).filter(|name| !name.is_empty()) {
-        return name.to_owned();
-    }
-    if let Ok(base) = std::env::var(METADATA_VARIABLE) {
-        match task_id(&base).await {
-            Ok(id) => return id,
-            Err(reason) => tracing::warn!(%reason, "the ECS task id could not be read; the host name stands in for it"),
+/// What ECS tells of this task; `None` where it does not run there, or is not told.
+pub async fn ecs_task() -> Option<Task> {
+    let base = std::env::var(ecs::VARIABLE).ok().filter(|base| !base.is_empty())?;
+    match ecs::task(&base, ecs::DEADLINE).await {
+        Ok(task) => Some(task),
+        Err(error) => {
+            tracing::warn!(%error, "what ECS knows of this task could not be read; the host name stands in for its id and address");
+            None
         }
     }
-    host_name()
+}
+
+/// The configured name, else the ECS task id, else the host name.
+#[must_use]
+pub fn instance_id(configured: Option<&str>, task: Option<&Task>) -> String {
+    let configured = configured.map(str::trim).filter(|name| !name.is_empty());
+    configured.or_else(|| task.map(Task::id).filter(|id| !id.is_empty())).map_or_else(host_name, str::to_owned)
 }
 
 /// The host name; `localhost` where the system does not tell it.
@@ -30,19 +32,25 @@ pub fn host_name() -> String {
     if name.is_empty() { "localhost".to_owned() } else { name.into_owned() }
 }
 
-#[derive(Deserialize)]
-struct Task {
-    #[serde(rename = "TaskARN")]
-    arn: String,
-}
-
-async fn task_id(base: &str) -> Result<String, String> {
-    let client = reqwest::Client::builder().no_proxy().timeout(METADATA_TIMEOUT).build().map_err(|error| error.to_string())?;
-    let answer =
-        client.get(format!("{base}/task")).send().await.and_then(reqwest::Response::error_for_status).map_err(|error| error.to_string())?;
-    let task: Task = answer.json().await.map_err(|error| error.to_string())?;
-    match task.arn.rsplit('/').next() {
-        Some(id) if !id.is_empty() && task.arn.contains('/') => Ok(id.to_owned()),
-        Some(_) | None => Err(format!("`{}` is no task ARN", task.arn)),
+/// What leases and the member's row tell of this process. `listens_on`: where it takes hints, if it does. What the configuration says of its endpoints
+/// counts; else the address that it listens on, and where that is every interface, what ECS calls the task, else the host name.
+#[must_use]
+pub fn facts(endpoints: &BTreeMap<String, String>, task: Option<&Task>, listens_on: Option<SocketAddr>) -> OwnerFacts {
+    let mut endpoints = endpoints.clone();
+    if let (Some(address), false) = (listens_on, endpoints.contains_key("http")) {
+        let host = if address.ip().is_unspecified() {
+            task.and_then(|task| task.host.clone()).unwrap_or_else(host_name)
+        } else if address.is_ipv6() {
+            format!("[{}]", address.ip())
+        } else {
+            address.ip().to_string()
+        };
+        endpoints.insert("http".to_owned(), format!("http://{host}:{}", address.port()));
+    }
+    OwnerFacts {
+        endpoints,
+        az: task.and_then(|task| task.availability_zone.clone()),
+        task_arn: task.map(|task| task.arn.clone()),
+        ..OwnerFacts::default()
     }
 }

@@ -2,8 +2,12 @@
 
 pub mod cli;
 pub mod clock;
+pub mod ecs;
+pub mod hints;
 pub mod http;
 pub mod instance;
+pub mod levels;
+pub mod members;
 pub mod parts;
 pub mod run;
 pub mod status;

@@ -1,5 +1,6 @@
 //! What an owner loop is made of. `wiring` builds it from the configuration; `run` consumes it.
 
+use crate::hints::Hinter;
 use crate::status::StatusBoard;
 use crate::telemetry::Metrics;
 use causeway_core::config::model::{DrainCeiling, OutboxOptions, Policy};
@@ -13,6 +14,7 @@ use causeway_ports::{Clock, ConnectionGate, DeadLetters, Leases, ManagedSubscrip
 use core::time::Duration;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 /// Connects a source that asks the gate, if there is one. Called once in each term of ownership, after the log's anchor is confirmed.
@@ -94,6 +96,10 @@ pub struct LeaseParts {
     pub candidate: Candidate,
     /// How it keeps the lease.
     pub upkeep: Upkeep,
+    /// Woken where another member says that the lease is free.
+    pub hinted: Arc<Notify>,
+    /// Tells the others when this one gave the lease back; `None`: they find out with their next look.
+    pub hinter: Option<Hinter>,
     /// How long one call to the lease store may take.
     pub call_timeout: Duration,
     /// How often it looks at the lease while it waits.

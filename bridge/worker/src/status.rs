@@ -3,8 +3,11 @@
 //! Each owner loop publishes its own session and the routes that the session feeds; nothing else writes. Readers always see a whole
 //! snapshot, never a half-written one, and cannot slow a loop down.
 
+pub use crate::levels::{ProcessRole, ReadinessLevel, ServiceLevel};
 use causeway_core::identity::Epoch;
+use causeway_core::member::LeaseCounters;
 pub use causeway_core::metrics::DropReason;
+use causeway_core::metrics::{FailoverCause, FailoverStart};
 use causeway_core::outcome::{Fault, FaultCode};
 use causeway_core::units::{Instant, UnixMillis};
 use causeway_ports::SourceCounters;
@@ -21,55 +24,6 @@ pub const STALL_LIMIT: Duration = Duration::from_secs(15);
 
 /// How often an owner loop publishes at least, idle or not. A third of it would do; five missed ones are a stall.
 pub const BEAT_INTERVAL: Duration = Duration::from_secs(1);
-
-/// How much of its service a session, or the whole program, gives. Each level includes those below.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ServiceLevel {
-    /// Not there, ended, or without progress.
-    #[default]
-    Down,
-    /// The loop makes progress.
-    Live,
-    /// The log is open under this owner: entries are drained.
-    Running,
-    /// The source is connected.
-    Connected,
-    /// Every wanted filter is granted.
-    Subscribed,
-    /// Messages are admitted, and what the log holds moves on.
-    Full,
-}
-
-impl ServiceLevel {
-    /// Every level, ascending.
-    pub const ALL: [Self; 6] = [Self::Down, Self::Live, Self::Running, Self::Connected, Self::Subscribed, Self::Full];
-
-    /// The name in queries and answers.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Down => "down",
-            Self::Live => "live",
-            Self::Running => "running",
-            Self::Connected => "connected",
-            Self::Subscribed => "subscribed",
-            Self::Full => "full",
-        }
-    }
-
-    /// Reads a name back.
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|level| level.as_str() == text)
-    }
-}
-
-impl fmt::Display for ServiceLevel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
 
 /// Where a session stands in the bridge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -129,6 +83,35 @@ pub struct RefusedFilter {
     pub reason: String,
 }
 
+/// A session that came to this process from another owner.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Failover {
+    /// Why the former owner had to be replaced.
+    pub cause: FailoverCause,
+    /// Whether this process ran when that began.
+    pub start: FailoverStart,
+    /// From the failure to this process's full service, in seconds; see [`causeway_core::member::Handover`] for the clocks.
+    pub seconds: f64,
+    /// The lease's version.
+    pub version: u64,
+    /// When full service was reached, by this host's wall clock.
+    pub at: UnixMillis,
+}
+
+/// A session's lease, as this process sees it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct LeaseStatus {
+    /// Whether this process holds it.
+    pub held: bool,
+    /// Whether it waits for it: it looks at the row, and the row can be read and believed.
+    pub watched: bool,
+    /// What it counted.
+    #[serde(serialize_with = "lease_counters")]
+    pub counters: LeaseCounters,
+    /// The last time that the session came to this process.
+    pub last_failover: Option<Failover>,
+}
+
 /// What waits in a session's log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct OutboxDepth {
@@ -176,6 +159,10 @@ pub struct SessionStatus {
     pub duplicate_exposure_peak: u64,
     /// Whether admission is held back, because memory or the log is full.
     pub paused: bool,
+    /// Whether the log's store does not take what it is given: it is away, or its disk is full.
+    pub store_failing: bool,
+    /// Its lease; `None` where this process is the session's only candidate.
+    pub lease: Option<LeaseStatus>,
     /// Whether the session is emptying its log before it ends.
     pub draining: bool,
     /// Since when the source should have shown progress and did not.
@@ -194,32 +181,55 @@ pub struct SessionStatus {
     pub source: SourceCounters,
     /// Computed by [`StatusBoard::snapshot`]; owner loops leave it alone.
     pub service_level: ServiceLevel,
+    /// Likewise.
+    pub readiness: ReadinessLevel,
 }
 
 impl SessionStatus {
-    /// The level of service at `now`.
-    #[must_use]
-    pub fn level(&self, now: Instant) -> ServiceLevel {
+    /// Whether it makes no progress or has ended.
+    fn is_down(&self, now: Instant) -> bool {
         let stalled = |since: Option<Instant>| since.is_some_and(|since| now.since(since) >= STALL_LIMIT);
-        if now.since(self.beat_at) >= STALL_LIMIT || matches!(self.log, LogPhase::Fenced | LogPhase::Stopped) {
-            return ServiceLevel::Down;
+        now.since(self.beat_at) >= STALL_LIMIT
+            || matches!(self.log, LogPhase::Fenced | LogPhase::Stopped)
+            || stalled(self.source_stalled_since)
+            || stalled(self.drain_stalled_since)
+    }
+
+    /// How much of its service it gives at `now`.
+    #[must_use]
+    pub fn service(&self, now: Instant) -> ServiceLevel {
+        let without_filter = self.subscriptions_wanted > 0 && self.subscriptions_active == 0;
+        if self.is_down(now) || self.role != SessionRole::Owner || !self.connected || without_filter {
+            return ServiceLevel::None;
         }
-        if stalled(self.source_stalled_since) || stalled(self.drain_stalled_since) {
-            return ServiceLevel::Down;
+        let held_back = self.paused || self.draining || self.store_failing || self.log != LogPhase::Running;
+        if held_back || self.subscriptions_active < self.subscriptions_wanted { ServiceLevel::Degraded } else { ServiceLevel::Full }
+    }
+
+    /// How far it has come at `now`.
+    #[must_use]
+    pub fn level(&self, now: Instant) -> ReadinessLevel {
+        if self.is_down(now) {
+            return ReadinessLevel::Down;
         }
-        if self.role != SessionRole::Owner || self.log == LogPhase::Opening {
-            return ServiceLevel::Live;
+        if self.role != SessionRole::Owner {
+            return if self.stands_by() { ReadinessLevel::Subscribed } else { ReadinessLevel::Live };
+        }
+        if self.log == LogPhase::Opening {
+            return ReadinessLevel::Live;
         }
         if !self.connected {
-            return ServiceLevel::Running;
+            return ReadinessLevel::Running;
         }
         if self.subscriptions_active < self.subscriptions_wanted {
-            return ServiceLevel::Connected;
+            return ReadinessLevel::Connected;
         }
-        if self.paused || self.draining || self.log == LogPhase::Recovering {
-            return ServiceLevel::Subscribed;
-        }
-        ServiceLevel::Full
+        if self.service(now) == ServiceLevel::Full { ReadinessLevel::Full } else { ReadinessLevel::Subscribed }
+    }
+
+    /// Whether it waits for its lease in good order.
+    fn stands_by(&self) -> bool {
+        self.role == SessionRole::Standby && self.lease.as_ref().is_some_and(|lease| lease.watched)
     }
 
     /// Why the session makes no progress at `now`, if so.
@@ -317,8 +327,12 @@ pub struct BridgeStatus {
     pub started_at: UnixMillis,
     /// When the snapshot was taken, by this host's wall clock.
     pub taken_at: UnixMillis,
-    /// The lowest level among the sessions; `live` where there are none.
+    /// The lowest level among the sessions that this process owns; `none` where it owns none.
     pub service_level: ServiceLevel,
+    /// The lowest level among the sessions, without those that stand by where others are owned; at most `running` where there are none.
+    pub readiness: ReadinessLevel,
+    /// What the process is in its bridge.
+    pub role: ProcessRole,
     /// Whether the program is on its way out.
     pub shutting_down: bool,
     /// Why the program is not live, if so.
@@ -382,17 +396,36 @@ impl StatusBoard {
         let mut status = self.board.borrow().clone();
         status.taken_at = self.clock.wall();
         for session in &mut status.sessions {
-            session.service_level = session.level(now);
+            session.service_level = session.service(now);
+            session.readiness = session.level(now);
         }
         status.stalled = status.sessions.iter().filter_map(|session| session.stall(now)).collect();
-        status.service_level = status.sessions.iter().map(|session| session.service_level).min().unwrap_or(ServiceLevel::Live);
+        let owned = || status.sessions.iter().filter(|session| session.role == SessionRole::Owner);
+        let shared = status.sessions.iter().any(|session| session.lease.is_some());
+        let active = owned().any(|session| session.lease.is_some());
+        status.role = match (shared, active) {
+            (false, _) => ProcessRole::Standalone,
+            (true, true) => ProcessRole::Active,
+            (true, false) => ProcessRole::Standby,
+        };
+        let owns = owned().next().is_some();
+        let counted = status.sessions.iter().filter(|session| !(owns && session.stands_by()));
+        let readiness = counted.map(|session| session.readiness).min().unwrap_or(ReadinessLevel::Running);
+        status.service_level = owned().map(|session| session.service_level).min().unwrap_or_default();
+        status.readiness = readiness;
         status
+    }
+
+    /// Tells of every change that an owner loop publishes.
+    #[must_use]
+    pub fn changes(&self) -> watch::Receiver<BridgeStatus> {
+        self.board.subscribe()
     }
 }
 
 fn source_counters<S: serde::Serializer>(counters: &SourceCounters, serializer: S) -> Result<S::Ok, S::Error> {
     use serde::ser::SerializeStruct;
-    let mut out = serializer.serialize_struct("SourceCounters", 10)?;
+    let mut out = serializer.serialize_struct("SourceCounters", 13)?;
     out.serialize_field("received", &counters.received)?;
     out.serialize_field("acknowledged", &counters.acknowledged)?;
     out.serialize_field("unacknowledged", &counters.unacknowledged)?;
@@ -403,9 +436,19 @@ fn source_counters<S: serde::Serializer>(counters: &SourceCounters, serializer: 
     out.serialize_field("poison_packets", &counters.poison_packets)?;
     out.serialize_field("window_overruns", &counters.window_overruns)?;
     out.serialize_field("dropped_qos0", &counters.dropped_qos0)?;
+    out.serialize_field("refusals", &counters.refusals)?;
+    out.serialize_field("quarantined", &counters.quarantined)?;
+    out.serialize_field("unmatched_held", &counters.unmatched_held)?;
     out.end()
 }
 
 fn by_code<S: serde::Serializer>(counts: &BTreeMap<FaultCode, u64>, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_map(counts.iter().map(|(code, count)| (code.as_str(), count)))
+}
+
+fn lease_counters<S: serde::Serializer>(counters: &LeaseCounters, serializer: S) -> Result<S::Ok, S::Error> {
+    let LeaseCounters { transfers, expiries, renew_failures, broker_step_downs } = *counters;
+    let named =
+        [("transfers", transfers), ("expiries", expiries), ("renew_failures", renew_failures), ("broker_step_downs", broker_step_downs)];
+    serializer.collect_map(named)
 }

@@ -4,6 +4,8 @@
 //! the monitor closes. A second signal ends everything at once: nothing is lost by it, more may be delivered twice.
 
 use crate::http::monitor::Monitor;
+use crate::http::transport::Transport;
+use crate::members::Membership;
 use crate::parts::SessionParts;
 use crate::run::{RunError, SessionEnd, run_session};
 use crate::status::StatusBoard;
@@ -57,6 +59,10 @@ pub struct Program {
     pub monitor: Monitor,
     /// Where it listens.
     pub listener: TcpListener,
+    /// Where other members' hints are taken, and on what.
+    pub transport: Option<(Transport, TcpListener)>,
+    /// Keeps this process's row among the members.
+    pub membership: Option<Membership>,
     /// Where embedded metrics are made, if they are wanted.
     pub exporter: Option<Exporter>,
     /// Where metrics are taken from.
@@ -82,12 +88,18 @@ pub enum End {
 
 /// Runs the program to its end.
 pub async fn run(program: Program, mut signals: Signals) -> End {
-    let Program { sessions, monitor, listener, exporter, collector, status, stop, shutdown_timeout } = program;
+    let Program { sessions, monitor, listener, transport, membership, exporter, collector, status, stop, shutdown_timeout } = program;
     let quit = CancellationToken::new();
     let mut services = JoinSet::new();
     services.spawn(serve(monitor, listener, quit.clone()));
     if let Some(exporter) = exporter {
         services.spawn(emf::run(exporter, collector, quit.clone()));
+    }
+    if let Some((transport, listener)) = transport {
+        services.spawn(hear(transport, listener, quit.clone()));
+    }
+    if let Some(membership) = membership {
+        services.spawn(membership.run(quit.clone()));
     }
     let mut loops = JoinSet::new();
     for parts in sessions {
@@ -180,6 +192,12 @@ fn note(ended: Result<Result<SessionEnd, RunError>, JoinError>, asked: bool) -> 
             error!(%panic, "an owner loop broke: a defect, please report it with this log");
             false
         }
+    }
+}
+
+async fn hear(transport: Transport, listener: TcpListener, quit: CancellationToken) {
+    if let Err(error) = transport.serve(listener, quit).await {
+        error!(%error, "the transport port is closed; a hand-over to this process waits for its next look at the lease");
     }
 }
 

@@ -6,7 +6,7 @@ mod common;
 use causeway_core::outcome::{Fault, FaultCode};
 use causeway_core::units::UnixMillis;
 use causeway_worker::http::{bind, monitor::Monitor};
-use causeway_worker::status::{LastFault, LogPhase, RouteStatus, STALL_LIMIT, SessionRole, SessionStatus};
+use causeway_worker::status::{LastFault, LeaseStatus, LogPhase, RouteStatus, STALL_LIMIT, SessionRole, SessionStatus};
 use common::{collector_with_clock, fill, route, session};
 use core::time::Duration;
 use reqwest::StatusCode;
@@ -86,13 +86,18 @@ async fn readiness_has_levels() {
     let (collector, _) = collector_with_clock();
     let server = Server::start(Monitor::new(collector.clone(), json!({}), None)).await;
     type Change = fn(&mut SessionStatus);
-    let cases: [(&str, Change); 7] = [
+    let cases: [(&str, Change); 9] = [
         ("full", |_| {}),
         ("subscribed", |s| s.paused = true),
         ("subscribed", |s| s.log = LogPhase::Recovering),
         ("connected", |s| s.subscriptions_active = 1),
         ("running", |s| s.connected = false),
         ("live", |s| s.role = SessionRole::Standby),
+        ("subscribed", |s| {
+            s.role = SessionRole::Standby;
+            s.lease = Some(LeaseStatus { watched: true, ..LeaseStatus::default() });
+        }),
+        ("subscribed", |s| s.store_failing = true),
         ("live", |s| s.log = LogPhase::Opening),
     ];
     let levels = ["live", "running", "connected", "subscribed", "full"];
@@ -123,6 +128,47 @@ async fn the_program_is_only_as_ready_as_its_last_session() {
     fill(&collector);
     collector.status.publish(SessionStatus { id: "second".to_owned(), connected: false, ..session() }, vec![]);
     assert_eq!(server.monitor("/ready").await.1["level"], "running");
+}
+
+#[tokio::test]
+async fn a_session_that_stands_by_does_not_lower_a_program_that_owns_another() {
+    let (collector, _) = collector_with_clock();
+    let server = Server::start(Monitor::new(collector.clone(), json!({}), None)).await;
+    let lease = |watched| Some(LeaseStatus { watched, ..LeaseStatus::default() });
+    let waiting = SessionStatus { id: "second".to_owned(), role: SessionRole::Standby, connected: false, lease: lease(true), ..session() };
+    collector.status.publish(waiting.clone(), vec![]);
+    let (code, body) = server.monitor("/ready").await;
+    assert_eq!((code, &body["role"], &body["level"]), (StatusCode::SERVICE_UNAVAILABLE, &json!("standby"), &json!("subscribed")));
+    assert_eq!(server.monitor("/health").await.0, StatusCode::OK, "nothing is wrong with a standby");
+    collector.status.publish(SessionStatus { lease: lease(true), ..session() }, vec![]);
+    let (code, body) = server.monitor("/ready").await;
+    assert_eq!((code, &body["role"], &body["level"]), (StatusCode::OK, &json!("active"), &json!("full")));
+    let deep = server.monitor("/deephealth").await.1;
+    assert_eq!((&deep["service_level"], &deep["sessions"][0]["service_level"]), (&json!("full"), &json!("none")));
+    collector.status.publish(SessionStatus { lease: lease(false), ..waiting }, vec![]);
+    assert_eq!(server.monitor("/ready").await.1["level"], "live", "it cannot see its lease");
+}
+
+#[tokio::test]
+async fn a_refused_filter_or_a_full_disk_degrades_the_service() {
+    let (collector, _) = collector_with_clock();
+    let server = Server::start(Monitor::new(collector.clone(), json!({}), None)).await;
+    type Change = fn(&mut SessionStatus);
+    let cases: [(&str, bool, Change); 5] = [
+        ("full", true, |_| {}),
+        ("degraded", true, |s| s.subscriptions_active = 1),
+        ("none", true, |s| s.subscriptions_active = 0),
+        ("degraded", false, |s| s.store_failing = true),
+        ("none", false, |s| s.connected = false),
+    ];
+    for (level, healthy, change) in cases {
+        let mut changed = session();
+        change(&mut changed);
+        collector.status.publish(changed, vec![]);
+        let deep = server.monitor("/deephealth").await.1;
+        assert_eq!((&deep["service_level"], &deep["healthy"]), (&json!(level), &json!(healthy)), "{deep}");
+        assert_eq!(deep["sessions"][0]["service_level"], level);
+    }
 }
 
 #[tokio::test]

@@ -74,25 +74,42 @@ export function examine(
   resources: Readonly<Record<string, Resource>>,
   tableRoles: ReadonlyMap<string, string>,
 ): Finding[] {
-  return Object.entries(resources).flatMap(([logicalId, resource]) => {
+  const found = Object.entries(resources).flatMap(([logicalId, resource]) => {
     const findings: Finding[] = [];
-    const report = (code: RuleCode, location: string, message: string) =>
-      findings.push({ code, logicalId, message, location });
+    const report: Report = (code, location, message) => findings.push({ code, logicalId, message, location });
     const script = resource.Metadata?.[PLACEHOLDER];
-    if (script !== undefined)
-      report(
-        "CAUSEWAY_AST_001",
-        `Metadata/${PLACEHOLDER}`,
-        `${logicalId} is a placeholder, which can be synthesized and not deployed: run ${script}`,
-      );
+    if (script !== undefined) {
+      const what = `${logicalId} is a placeholder, which can be synthesized and not deployed: run ${script}`;
+      report("CAUSEWAY_AST_001", `Metadata/${PLACEHOLDER}`, what);
+    }
     if (resource.Type === "AWS::ECS::Service") service(resource, kindOf(resource, resources), report);
     if (resource.Type === "AWS::ECS::TaskDefinition") taskDefinition(resource, report);
     if (resource.Type === "AWS::DynamoDB::Table") table(resource, tableRoles.get(logicalId), report);
     return findings;
   });
+  return [...found, ...oneControl(resources)];
 }
 
-type Report = (code: RuleCode, location: string, message: string) => void;
+/** Where workers run, there is one control service beside them, and only one. */
+function oneControl(resources: Readonly<Record<string, Resource>>): Finding[] {
+  const services = Object.entries(resources).filter(([, { Type }]) => Type === "AWS::ECS::Service");
+  const of = (kind: Kind) => services.filter(([, resource]) => kindOf(resource, resources) === kind).map(([id]) => id);
+  const [controls, workers] = [of("control"), of("worker")];
+  const finding = (logicalId: string, message: string): Finding => ({
+    code: "CAUSEWAY_ECS_004",
+    logicalId,
+    message,
+    location: "Properties/TaskDefinition",
+  });
+  if (controls.length === 0) {
+    return workers.map((id) =>
+      finding(id, "there are workers and no control service: none of its tasks says `--role control`"),
+    );
+  }
+  return controls.slice(1).map((id) => finding(id, `a second control service beside ${controls[0]}`));
+}
+
+type Report = (code: RuleCode, location: string, message: string) => unknown;
 type Kind = "control" | "worker" | undefined;
 
 /** What a service runs, by the command of its container. */

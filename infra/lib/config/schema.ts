@@ -42,10 +42,26 @@ function simplify(node: unknown): unknown {
   return object;
 }
 
-/** Everything that a value by itself gets wrong. */
-export function schemaFaults(value: Json): SchemaFault[] {
-  if (validate(value)) return [];
-  return (validate.errors ?? []).flatMap((error: ErrorObject) => translate(error, value)).filter(first());
+/**
+ * Everything that a value by itself gets wrong.
+ *
+ * @param value without fields that are `null`, which count as left out
+ * @param written with them: a key that nobody knows is told even so
+ */
+export function schemaFaults(value: Json, written: Json): SchemaFault[] {
+  const unknown = errors(written).filter((error) => error.keyword === "additionalProperties" && holdsNull(error));
+  return [
+    ...errors(value).flatMap((error) => translate(error, value)),
+    ...unknown.flatMap((error) => translate(error, written)),
+  ].filter(first());
+}
+
+function errors(value: Json): ErrorObject[] {
+  return validate(value) ? [] : (validate.errors ?? []);
+}
+
+function holdsNull(error: ErrorObject): boolean {
+  return isRecord(error.data) && error.data[String(error.params.additionalProperty)] === null;
 }
 
 /** Of two faults of one place only the first is told. */
@@ -94,8 +110,9 @@ function translate(error: ErrorObject, root: Json): SchemaFault[] {
       return fault("E_CHOICE", "not possible here", "see the reference of this field");
     case "enum": {
       const choices = (params.allowedValues as unknown[]).join(", ");
-      if (typeof error.data !== "string")
+      if (typeof error.data === "object") {
         return fault("E_TYPE", `expected a text, found ${kind(error.data)}`, `write one of: ${choices}`);
+      }
       if (error.data === "warning" && at.at(-1) === "log_level") return [];
       return fault("E_CHOICE", `must be one of: ${choices}`, `write one of: ${choices}`);
     }

@@ -222,12 +222,12 @@ export function isNull(node: Node): boolean {
   return node.kind === "scalar" && typed(node) === null;
 }
 
-/** The tree as plain values; fields that are `null` are left out. */
-export function toJson(node: Node): Json {
+/** The tree as plain values; fields that are `null` are left out, unless they are wanted. */
+export function toJson(node: Node, withNulls = false): Json {
   if (node.kind === "scalar") return typed(node);
-  if (node.kind === "seq") return node.items.map(toJson);
+  if (node.kind === "seq") return node.items.map((item) => toJson(item, withNulls));
   const object: { [key: string]: Json } = {};
-  for (const [key, value] of node.entries) if (!isNull(value)) object[key] = toJson(value);
+  for (const [key, value] of node.entries) if (withNulls || !isNull(value)) object[key] = toJson(value, withNulls);
   return object;
 }
 

@@ -13,7 +13,7 @@ export const PROP_RULES = {
   CAUSEWAY_PRP_006: "write a whole number of minutes, 1 or more",
   CAUSEWAY_PRP_007: "write 0, 1 or 2: the next run follows soon enough, and it goes on where this one stopped",
   CAUSEWAY_PRP_008:
-    "write a letter, then letters, digits, `-` and `_`, at most 64 in all; it is part of names of resources",
+    "write a letter, then letters, digits, `-` and `_`, at most 64 in all, and not `aws` or `ssm` at the start; it is part of names of resources",
   CAUSEWAY_PRP_009: "write `ssm:/NAME`, or `secretsmanager:NAME-OR-ARN`, or `secretsmanager:NAME-OR-ARN#FIELD`",
   CAUSEWAY_PRP_010:
     "take from 1 to 49996 so that its two rules fit, at least 10 apart from other attachments of the listener",
@@ -22,6 +22,7 @@ export const PROP_RULES = {
   CAUSEWAY_PRP_012: "name the VPC too, with its zones and private subnets, or leave the cluster out",
   CAUSEWAY_PRP_013:
     "use the façade's `redriveQueueDeadLetters`, which takes queues, or redrive that queue with the AWS console",
+  CAUSEWAY_PRP_014: "write letters, digits, `-` and `_`, at most 76; FIFO queues are not delivered to yet",
 } as const;
 
 /** The code of a rule for props. */

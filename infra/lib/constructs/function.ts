@@ -5,6 +5,7 @@ import * as logs from "aws-cdk-lib/aws-logs";
 import type * as sqs from "aws-cdk-lib/aws-sqs";
 import { Construct } from "constructs";
 import { SynthRefused } from "../checks/fault.ts";
+import { acknowledgeOwnStreams } from "./acknowledge.ts";
 import type { ConfigDelivery } from "./config-delivery.ts";
 import type { Architecture } from "./image.ts";
 import { type FunctionName, resolveFunctionCode } from "./lambda-asset.ts";
@@ -110,6 +111,7 @@ export abstract class BridgeFunction extends Construct {
     for (const statement of statements(name, { tables, sources: [], ...queues })) this.role.addToPolicy(statement);
     for (const statement of props.configuration.readStatements()) this.role.addToPolicy(statement);
     this.logGroup.grantWrite(this.role);
+    acknowledgeOwnStreams(this.role, this.logGroup);
     const { code, placeholder } = resolveFunctionCode(name, architecture, props.lambdaFolder);
     this.handler = new lambda.Function(this, "Function", {
       description,
@@ -132,7 +134,7 @@ export abstract class BridgeFunction extends Construct {
     });
     if (placeholder) {
       (this.handler.node.defaultChild as lambda.CfnFunction).addMetadata(PLACEHOLDER, "scripts/build-lambdas");
-      blockDeploy(this, `The ${name} function`, "scripts/build-lambdas");
+      blockDeploy(this, `Function ${name}`, "scripts/build-lambdas");
     }
   }
 }

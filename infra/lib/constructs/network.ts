@@ -75,15 +75,17 @@ export class BridgeNetwork extends Construct {
 
   public constructor(scope: Construct, id: string, props: BridgeNetworkProps = {}) {
     super(scope, id);
-    const natGateways = props.natGateways ?? 2;
+    const { natGateways = 2, cidr = "10.0.0.0/16" } = props;
     this.created = props.vpc === undefined;
     const type =
       this.created && natGateways === 0 ? ec2.SubnetType.PRIVATE_ISOLATED : ec2.SubnetType.PRIVATE_WITH_EGRESS;
     this.vpcSubnets = props.vpcSubnets ?? { subnetType: type };
-    this.vpc = props.vpc ?? this.createVpc(natGateways, props.cidr ?? "10.0.0.0/16");
+    this.vpc = props.vpc ?? this.createVpc(natGateways, cidr);
     if (this.created && (props.flowLogs ?? true)) this.flowLogGroup = this.logRefused();
     this.gatewayEndpoints = (props.gatewayEndpoints ?? this.created) ? this.addGatewayEndpoints() : {};
-    this.interfaceEndpoints = props.interfaceEndpoints ? this.addInterfaceEndpoints() : {};
+    this.interfaceEndpoints = props.interfaceEndpoints
+      ? this.addInterfaceEndpoints(this.created ? cidr : this.vpc.vpcCidrBlock)
+      : {};
     if (this.created && props.flowLogs === false) {
       acknowledge(this.vpc, "AwsSolutions-VPC7", "Flow logs were switched off in the settings.");
     }
@@ -129,7 +131,13 @@ export class BridgeNetwork extends Construct {
     return Object.fromEntries(made);
   }
 
-  private addInterfaceEndpoints(): Record<string, ec2.InterfaceVpcEndpoint> {
+  private addInterfaceEndpoints(range: string): Record<string, ec2.InterfaceVpcEndpoint> {
+    const group = new ec2.SecurityGroup(this, "EndpointSecurityGroup", {
+      vpc: this.vpc,
+      description: "Interface endpoints for the tasks of the bridge",
+      allowAllOutbound: false,
+    });
+    group.addIngressRule(ec2.Peer.ipv4(range), ec2.Port.tcp(443), "From this network");
     const services = {
       sqs: ec2.InterfaceVpcEndpointAwsService.SQS,
       ecrApi: ec2.InterfaceVpcEndpointAwsService.ECR,
@@ -140,7 +148,13 @@ export class BridgeNetwork extends Construct {
     };
     const made = Object.entries(services).map(([name, service]) => [
       name,
-      new ec2.InterfaceVpcEndpoint(this, `${name}-endpoint`, { vpc: this.vpc, service, subnets: this.vpcSubnets }),
+      new ec2.InterfaceVpcEndpoint(this, `${name}-endpoint`, {
+        vpc: this.vpc,
+        service,
+        subnets: this.vpcSubnets,
+        open: false,
+        securityGroups: [group],
+      }),
     ]);
     return Object.fromEntries(made);
   }

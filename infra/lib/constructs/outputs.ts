@@ -17,7 +17,6 @@ interface Bridge extends Construct {
 /** Outputs that are command lines, ready to be copied: invoke, follow the log, publish a message, and see it arrive. */
 export function commandLines(bridge: Bridge): Record<string, CfnOutput> {
   const session = bridge.document.sessions.find((found) => found.exclusive);
-  const [, host = ""] = /^[a-z]+:\/\/([^/:]+)/.exec(session?.brokerUrl ?? "") ?? [];
   const topic = exampleTopic(session?.filters[0] ?? "#");
   const [queue] = bridge.destinations;
   const made: Record<string, CfnOutput> = {};
@@ -38,8 +37,8 @@ export function commandLines(bridge: Bridge): Record<string, CfnOutput> {
   print("TailLogs", "Follows the log of the tasks", `aws logs tail ${service.logGroup.logGroupName} --follow`);
   print(
     "Publish",
-    "Publishes a message; a broker with its own authority needs --cafile, one that asks for a log-in -u and -P",
-    `mosquitto_pub -h ${host} -p ${session?.brokerPort ?? 8883} -q 1 -t '${topic}' -m '{"hello":"causeway"}'`,
+    "Publishes a message; a broker of a private authority needs --cafile instead, one that asks for a log-in -u and -P too",
+    `mosquitto_pub ${address(session)} -q 1 -t '${topic}' -m '{"hello":"causeway"}'`,
   );
   if (queue !== undefined) {
     print(
@@ -54,6 +53,15 @@ export function commandLines(bridge: Bridge): Record<string, CfnOutput> {
 function invoke(functionName: string, event: object): string {
   const payload = JSON.stringify(event);
   return `aws lambda invoke --function-name ${functionName} --cli-binary-format raw-in-base64-out --payload '${payload}' /dev/stdout`;
+}
+
+/** A session's broker as arguments of the mosquitto clients. */
+function address(session: SessionFacts | undefined): string {
+  const text = session?.brokerUrl ?? "";
+  const url = URL.canParse(text) ? new URL(text) : undefined;
+  const host = url?.hostname.replace(/^\[|\]$/g, "") ?? "BROKER";
+  const encrypted = ["tls:", "ssl:", "mqtts:"].includes(url?.protocol ?? "");
+  return `-h ${host} -p ${session?.brokerPort ?? 8883}${encrypted ? " --tls-use-os-certs" : ""}`;
 }
 
 /** A topic that a filter matches. */

@@ -27,7 +27,30 @@ export function statements(caller: Caller, resources: Resources): iam.PolicyStat
     if (arns.length === 0) continue;
     made.push(new iam.PolicyStatement({ sid: sid(target), actions: iamActions(target, operations), resources: arns }));
   }
-  return made;
+  return [...made, ...queueKeys(caller, resources)];
+}
+
+/** What a queue that is encrypted by a key of the customer asks for besides: to send takes a data key, to receive its decryption, and SQS asks both. */
+function queueKeys(caller: Caller, { destinations, sources, deadLetterQueues }: Resources): iam.PolicyStatement[] {
+  const used = {
+    "queue/destination": destinations,
+    "queue/source": sources,
+    "queue/dead_letters": deadLetterQueues,
+  } as const;
+  const keys = new Set<string>();
+  for (const [target, queues] of Object.entries(used)) {
+    if (OPERATIONS[caller][target as Target] === undefined) continue;
+    for (const { encryptionMasterKey } of queues)
+      if (encryptionMasterKey !== undefined) keys.add(encryptionMasterKey.keyArn);
+  }
+  if (keys.size === 0) return [];
+  return [
+    new iam.PolicyStatement({
+      sid: "QueueKeys",
+      actions: ["kms:Decrypt", "kms:GenerateDataKey"],
+      resources: [...keys],
+    }),
+  ];
 }
 
 function arnsOf(target: Target, resources: Resources): string[] {

@@ -4,22 +4,30 @@ import type { Construct } from "constructs";
 /** The metadata key of a resource that would run an artifact which is not built yet. Its value is the script that builds it. */
 export const PLACEHOLDER = "causeway-placeholder";
 
-const PARAMETER = "ArtifactsAreNotBuilt";
+/** What builds the artifacts. */
+export type BuildScript = "scripts/build-image" | "scripts/build-lambdas";
+
+/** Names of the parameters: the command line repeats them when it refuses to deploy. */
+const PARAMETERS: Readonly<Record<BuildScript, string>> = {
+  "scripts/build-image": "RunScriptsBuildImageFirst",
+  "scripts/build-lambdas": "RunScriptsBuildLambdasFirst",
+};
 
 /**
  * Lets the stack be synthesized, looked at and tested, but not deployed, until an artifact is built: the template gets a parameter without a
- * default, which the CLI and CloudFormation refuse to go without, and a rule that refuses every value of it.
+ * default, which the command line refuses to go without, and a rule by which CloudFormation refuses every value of it.
  */
-export function blockDeploy(scope: Construct, what: string, script: string): void {
+export function blockDeploy(scope: Construct, what: string, script: BuildScript): void {
   const stack = Stack.of(scope);
-  const description = `${what} is a ${PLACEHOLDER}: run ${script} first, then deploy again.`;
-  const found = stack.node.tryFindChild(PARAMETER);
+  const id = PARAMETERS[script];
+  const found = stack.node.tryFindChild(id);
   if (found instanceof CfnParameter) {
-    if (!found.description?.includes(what)) found.description = `${found.description} ${description}`;
+    found.description = `${what}; ${found.description}`;
     return;
   }
-  const parameter = new CfnParameter(stack, PARAMETER, { type: "String", description });
-  new CfnRule(stack, `${PARAMETER}Rule`, {
+  const description = `${what}: not built yet. Run ${script}, then deploy again.`;
+  const parameter = new CfnParameter(stack, id, { type: "String", description });
+  new CfnRule(stack, `${id}Rule`, {
     assertions: [
       {
         // No value is both.
@@ -27,8 +35,7 @@ export function blockDeploy(scope: Construct, what: string, script: string): voi
           Fn.conditionEquals(parameter.valueAsString, "built"),
           Fn.conditionEquals(parameter.valueAsString, "not built"),
         ),
-        assertDescription:
-          "An artifact is not built. The parameter ArtifactsAreNotBuilt tells which, and how to build it.",
+        assertDescription: `An artifact is not built yet: run ${script}, then deploy again.`,
       },
     ],
   });

@@ -1,6 +1,8 @@
-import { Duration, RemovalPolicy } from "aws-cdk-lib";
+import { Duration, RemovalPolicy, Token } from "aws-cdk-lib";
 import * as sqs from "aws-cdk-lib/aws-sqs";
 import { Construct } from "constructs";
+import { type SynthFault, SynthRefused } from "../checks/fault.ts";
+import { refuseProp } from "./faults.ts";
 
 /** Props of {@link BridgeQueue}. */
 export interface BridgeQueueProps {
@@ -42,6 +44,7 @@ export class BridgeQueue extends Construct {
 
   public constructor(scope: Construct, id: string, props: BridgeQueueProps = {}) {
     super(scope, id);
+    SynthRefused.ifAny(checkQueueName(props.queueName));
     const common = {
       enforceSSL: true,
       encryption: sqs.QueueEncryption.SQS_MANAGED,
@@ -60,4 +63,10 @@ export class BridgeQueue extends Construct {
       deadLetterQueue: { queue: this.deadLetterQueue, maxReceiveCount: props.maxReceiveCount ?? 10 },
     });
   }
+}
+
+/** A name of a standard queue that leaves room for the name of its dead-letter queue. */
+function checkQueueName(name: string | undefined): SynthFault[] {
+  if (name === undefined || Token.isUnresolved(name) || /^[A-Za-z0-9_-]{1,76}$/.test(name)) return [];
+  return [refuseProp("CAUSEWAY_PRP_014", "queue.name", `"${name}" is not the name of a standard queue`)];
 }

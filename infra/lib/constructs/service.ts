@@ -10,7 +10,7 @@ import type { SynthFault } from "../checks/fault.ts";
 import { SynthRefused } from "../checks/fault.ts";
 import type { ImageSource } from "../checks/image.ts";
 import { checkImage, checkStopTimeout, checkSubnetsSpanTwoAzs, checkWorkerCount } from "../checks/index.ts";
-import { acknowledge } from "./acknowledge.ts";
+import { acknowledge, acknowledgeOwnStreams } from "./acknowledge.ts";
 import type { ConfigDelivery } from "./config-delivery.ts";
 import { refuseProp } from "./faults.ts";
 import { type Architecture, resolveImage } from "./image.ts";
@@ -241,6 +241,7 @@ export class BridgeService extends Construct {
 
   private readonly props: BridgeServiceProps;
   private readonly architecture: Architecture;
+  private readonly watched: string[] = [];
 
   public constructor(scope: Construct, id: string, props: BridgeServiceProps) {
     super(scope, id);
@@ -283,8 +284,11 @@ export class BridgeService extends Construct {
    * services and so are made after them.
    */
   public watchDeployments(alarmNames: readonly string[]): void {
-    for (const service of [this.controlService, this.workerService]) {
-      service.enableDeploymentAlarms([...alarmNames], { behavior: ecs.AlarmBehavior.ROLLBACK_ON_ALARM });
+    this.watched.push(...alarmNames);
+    for (const { node } of [this.controlService, this.workerService]) {
+      // On the resource itself: CDK's own method ignores names that come after the first ones.
+      const alarms = { AlarmNames: [...new Set(this.watched)], Enable: true, Rollback: true };
+      (node.defaultChild as ecs.CfnService).addPropertyOverride("DeploymentConfiguration.Alarms", alarms);
     }
   }
 
@@ -327,11 +331,16 @@ export class BridgeService extends Construct {
       assumedBy: new iam.ServicePrincipal("ecs-tasks.amazonaws.com"),
       description: `What ECS may do to start the ${kind} tasks of the bridge ${this.props.bridgeId}`,
     });
+    const keys = (this.props.secretKeys ?? []).map((key) => key.keyArn);
+    if (keys.length > 0) {
+      role.addToPolicy(new iam.PolicyStatement({ sid: "SecretKeys", actions: ["kms:Decrypt"], resources: keys }));
+    }
     acknowledge(
       role,
       "AwsSolutions-IAM5[Resource::*]",
       "ecr:GetAuthorizationToken, the log-in of ECR, knows no resources.",
     );
+    acknowledgeOwnStreams(role, this.logGroup);
     return role;
   }
 
@@ -347,11 +356,10 @@ export class BridgeService extends Construct {
         operatingSystemFamily: ecs.OperatingSystemFamily.LINUX,
       },
     });
-    const { image, placeholder } = resolveImage(props.image, architecture, props.imageContext);
+    const { image, placeholder } = resolveImage(definition, props.image, architecture, props.imageContext);
     if (placeholder) {
-      definition.node.defaultChild &&
-        (definition.node.defaultChild as ecs.CfnTaskDefinition).addMetadata(PLACEHOLDER, "scripts/build-image");
-      blockDeploy(this, "The container image", "scripts/build-image");
+      (definition.node.defaultChild as ecs.CfnTaskDefinition).addMetadata(PLACEHOLDER, "scripts/build-image");
+      blockDeploy(this, `Image of the ${kind} task`, "scripts/build-image");
     }
     definition.addContainer("causeway", {
       containerName: "causeway",
@@ -420,9 +428,9 @@ function checkServiceProps(props: BridgeServiceProps): SynthFault[] {
   ];
 }
 
-/** A name that may stand in names of resources. */
+/** A name that may stand in names of resources; a parameter's name may not begin with what AWS keeps for itself. */
 export function checkBridgeId(bridgeId: string): SynthFault[] {
-  if (!Token.isUnresolved(bridgeId) && /^[A-Za-z][A-Za-z0-9_-]{0,63}$/.test(bridgeId)) return [];
+  if (!Token.isUnresolved(bridgeId) && /^(?!aws|ssm)[a-z][a-z0-9_-]{0,63}$/i.test(bridgeId)) return [];
   return [refuseProp("CAUSEWAY_PRP_008", "bridge.id", `"${bridgeId}" cannot stand in names of resources`)];
 }
 

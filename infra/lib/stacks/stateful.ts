@@ -21,7 +21,7 @@ export class CausewayStatefulStack extends Stack {
     super(scope, id, {
       description: "Causeway: tables and queues",
       ...props,
-      terminationProtection: props.terminationProtection ?? true,
+      terminationProtection: props.terminationProtection ?? props.settings.terminationProtection ?? true,
     });
     const { settings } = props;
     if (!settings.existingTables) {

@@ -11,6 +11,7 @@ import * as sqs from "aws-cdk-lib/aws-sqs";
 import type { Construct } from "constructs";
 import { SynthRefused } from "../checks/fault.ts";
 import type { ImageSource } from "../checks/image.ts";
+import { acknowledge } from "../constructs/acknowledge.ts";
 import { refuseProp } from "../constructs/faults.ts";
 import { CausewayDynamoDBHA } from "../constructs/ha.ts";
 import type { LoadBalancerAttachmentProps } from "../constructs/load-balancer.ts";
@@ -96,6 +97,13 @@ export class CausewayStatelessStack extends Stack {
       privateSubnetIds: [...vpc.privateSubnetIds],
       privateSubnetRouteTableIds: vpc.privateSubnetRouteTableIds && [...vpc.privateSubnetRouteTableIds],
     });
+    if (vpc.privateSubnetRouteTableIds === undefined) {
+      acknowledge(
+        found,
+        "Annotation::@aws-cdk/aws-ec2:noSubnetRouteTableId",
+        "No route is added, so that no route table is needed.",
+      );
+    }
     return { vpc: found, gatewayEndpoints: vpc.privateSubnetRouteTableIds !== undefined };
   }
 

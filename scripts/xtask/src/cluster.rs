@@ -1,7 +1,7 @@
 //! Several workers that share one session: who owns it, and how it changes hands.
 
 use crate::stack::aws::explain;
-use crate::worker::{Launch, Role, SESSION, Worker};
+use crate::worker::{Launch, SESSION, Worker};
 use anyhow::{Context as _, Result, bail, ensure};
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -15,7 +15,7 @@ const TABLE: &str = "causeway-leases";
 /// How often monitors are asked: the resolution of every time that is measured here.
 const ASK_EVERY: Duration = Duration::from_millis(10);
 /// How long a session may be without an owner before we give up. Longer than the computed budget.
-const PATIENCE: Duration = Duration::from_secs(180);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The part of the lease row that says who owns the session, read past the program under test.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,12 +75,9 @@ impl Cluster {
     ///
     /// # Errors
     /// One cannot be started.
-    pub fn start(launch: &Launch, dynamodb: &Client, members: &[(&str, Role)]) -> Result<Self> {
-        let start = |(name, role): &(&str, Role)| {
-            let launch = launch.another(name, *role)?;
-            Ok(Member { worker: launch.start()?, launch })
-        };
-        Ok(Self { members: members.iter().map(start).collect::<Result<_>>()?, dynamodb: dynamodb.clone() })
+    pub fn start(launches: &[Launch], dynamodb: &Client) -> Result<Self> {
+        let start = |launch: &Launch| Ok(Member { worker: launch.start()?, launch: launch.clone() });
+        Ok(Self { members: launches.iter().map(start).collect::<Result<_>>()?, dynamodb: dynamodb.clone() })
     }
 
     /// One worker that shares with nobody.
@@ -88,8 +85,22 @@ impl Cluster {
     /// # Errors
     /// It cannot be started.
     pub fn alone(launch: &Launch, dynamodb: &Client) -> Result<Self> {
-        let member = Member { worker: launch.start()?, launch: launch.clone() };
-        Ok(Self { members: vec![member], dynamodb: dynamodb.clone() })
+        Self::start(std::slice::from_ref(launch), dynamodb)
+    }
+
+    /// Starts another one. Gives which it is.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn join(&mut self, launch: &Launch) -> Result<usize> {
+        self.members.push(Member { worker: launch.start()?, launch: launch.clone() });
+        Ok(self.members.len() - 1)
+    }
+
+    /// The member of this name.
+    #[must_use]
+    pub fn named(&self, name: &str) -> Option<usize> {
+        self.members.iter().position(|member| member.name() == name)
     }
 
     /// The lease row, read consistently. `None`: nobody ever owned the session.

@@ -1,47 +1,70 @@
-//! `failover`: stops the owner of a session again and again, and measures how long the session is without full service.
+//! `failover`: takes the session from its owner again and again, and measures how long it is without full service.
 
 use crate::cluster::Cluster;
 use crate::ledger::Ledger;
 use crate::ledger::consumer::Consumer;
 use crate::ledger::payload::Plan;
 use crate::ledger::publisher::{Progress, Publisher};
+use crate::network::{Ground, Network, Peer, Way};
 use crate::rig::Rig;
 use crate::stack::{StackOptions, Store};
 use crate::terminal::{note, result, stop_requested};
-use crate::worker::{LEASE_TTL, Role, SESSION};
+use crate::worker::{LEASE_TTL, Launch, Role, SESSION};
 use anyhow::{Context as _, Result, bail, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 use rustix::process::Signal;
 use serde::Serialize;
+use std::path::Path;
 use std::time::Duration;
 use tokio::time::Instant;
 
 /// What the help adds.
-pub const NOT_YET: &str = "Not measured yet, and therefore refused: --cause broker_path (the owner loses its broker), and a start that is cold \
-                           (every successor here is a standby that already runs: warm).";
+pub const EXPLANATION: &str = "The clock runs from the signal, or the cut, until the successor answers that it is at full service and the \
+lease row names it. After a cut, the owner first has to notice: the broker's silence for two and a half keep-alives (2 s here). That time is \
+added to the computed budget, which begins where the loss is known.";
 
 /// Why the owner goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
+#[value(rename_all = "snake_case")]
 pub enum Cause {
     /// SIGKILL: nobody is told, and the lease runs out.
     Crash,
     /// SIGTERM: the owner settles what is in flight, and releases the lease.
     Release,
+    /// The owner, and nobody else, loses its way to the broker.
+    BrokerPath,
 }
 
 impl Cause {
+    const ALL: [Self; 3] = [Self::Crash, Self::Release, Self::BrokerPath];
+
     const fn name(self) -> &'static str {
         match self {
             Self::Crash => "crash",
             Self::Release => "release",
+            Self::BrokerPath => "broker_path",
         }
     }
+}
 
-    const fn signal(self) -> Signal {
+/// What its successor is when that happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum Start {
+    /// A process that runs and waits.
+    Warm,
+    /// A process that is started only then.
+    Cold,
+}
+
+impl Start {
+    const ALL: [Self; 2] = [Self::Warm, Self::Cold];
+
+    const fn name(self) -> &'static str {
         match self {
-            Self::Crash => Signal::KILL,
-            Self::Release => Signal::TERM,
+            Self::Warm => "warm",
+            Self::Cold => "cold",
         }
     }
 }
@@ -49,12 +72,15 @@ impl Cause {
 /// What to measure.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// How many times for each cause.
+    /// How many times for each cell.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub runs: u32,
     /// Why the owner goes. Left out: each in turn.
     #[arg(long, value_enum)]
     pub cause: Option<Cause>,
+    /// Whether the successor runs already. Left out: first warm, then cold.
+    #[arg(long, value_enum)]
+    pub start: Option<Start>,
     /// Messages a second that flow meanwhile; 0 for none.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(..=5_000))]
     pub rate: u64,
@@ -63,11 +89,11 @@ pub struct Options {
     pub json: bool,
 }
 
-/// The times of one cause, in seconds from the signal until the successor was at full service.
+/// The times of one cell, in seconds from the signal or the cut until the successor was at full service.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Cell {
     cause: Cause,
-    start: &'static str,
+    start: Start,
     samples: usize,
     p50: f64,
     p95: f64,
@@ -79,15 +105,16 @@ pub struct Cell {
 }
 
 impl Cell {
-    fn new(cause: Cause, budget: f64, mut seconds: Vec<f64>) -> Self {
+    fn new(cause: Cause, start: Start, budget: f64, mut seconds: Vec<f64>) -> Self {
         seconds.sort_by(f64::total_cmp);
         let at = |percent| percentile(&seconds, percent);
-        Self { cause, start: "warm", samples: seconds.len(), p50: at(50), p95: at(95), p99: at(99), max: at(100), budget, seconds }
+        Self { cause, start, samples: seconds.len(), p50: at(50), p95: at(95), p99: at(99), max: at(100), budget, seconds }
     }
 
     fn row(&self) -> String {
         let Self { samples, p50, p95, p99, max, budget, .. } = self;
-        format!("{:<9} {:<6} {samples:>7} {p50:>8.2} {p95:>8.2} {p99:>8.2} {max:>8.2} {budget:>8.2}", self.cause.name(), self.start)
+        let (cause, start) = (self.cause.name(), self.start.name());
+        format!("{cause:<12} {start:<6} {samples:>7} {p50:>8.2} {p95:>8.2} {p99:>8.2} {max:>8.2} {budget:>8.2}")
     }
 }
 
@@ -101,15 +128,22 @@ fn percentile(sorted: &[f64], percent: usize) -> f64 {
 struct Table {
     lease_ttl_seconds: u64,
     messages_per_second: u64,
-    members: Vec<&'static str>,
     store: &'static str,
+    /// What the cut of `broker_path` is made of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    network: Option<String>,
     cells: Vec<Cell>,
 }
 
-/// Who shares the session.
+/// Who shares the session, where the successor is warm. Where it is cold, the first two take turns.
 const MEMBERS: [(&str, Role); 3] = [("worker-1", Role::Worker), ("worker-2", Role::Worker), ("control", Role::Control)];
+const NAMES: [&str; 3] = [MEMBERS[0].0, MEMBERS[1].0, MEMBERS[2].0];
 /// How long a process gets to stop by itself.
 const STOP: Duration = Duration::from_secs(45);
+/// After how many seconds without a broker the owner gives the session up, where that is the cause.
+const STEP_DOWN: u16 = 2;
+/// The keep-alive there, in seconds.
+const KEEP_ALIVE: u16 = 2;
 
 /// Measures. `true`: no time was over the budget.
 ///
@@ -121,12 +155,13 @@ pub async fn run(options: &Options) -> Result<bool> {
         table = measure(options, dir.path()) => table?,
         () = stop_requested() => bail!("interrupted"),
     };
-    let text = std::iter::once("cause     start  samples      p50      p95      p99      max   budget".to_owned())
+    let text = std::iter::once("cause        start  samples      p50      p95      p99      max   budget".to_owned())
         .chain(table.cells.iter().map(Cell::row))
+        .chain(table.network.iter().map(|network| format!("broker_path cuts: {network}")))
         .collect::<Vec<_>>()
         .join("\n");
     let title = format!(
-        "Seconds from the signal until the successor was at full service; lease TTL {LEASE_TTL} s, {} messages a second, {}",
+        "Seconds until the successor was at full service; lease TTL {LEASE_TTL} s, {} messages a second, {}",
         options.rate, table.store
     );
     if options.json {
@@ -138,69 +173,168 @@ pub async fn run(options: &Options) -> Result<bool> {
     Ok(table.cells.iter().all(|cell| cell.max <= cell.budget))
 }
 
-async fn measure(options: &Options, dir: &std::path::Path) -> Result<Table> {
+async fn measure(options: &Options, dir: &Path) -> Result<Table> {
     note("building the worker");
     let binary = crate::worker::binary().await?;
-    note("starting broker, queue and store");
-    let rig = Rig::start_with(&StackOptions::bound(dir, Store::Dynamodb), false, binary, |settings| settings.exclusive = true).await?;
-    let budget = budget(&rig).await?;
-    let mut cluster = rig.cluster(&MEMBERS)?;
-    cluster.holder().await?;
-    let plan = Plan::new(u64::MAX >> 16, 250);
-    let consumer = Consumer::start(&rig.stack.aws.sqs, &rig.stack.queue_url, 2, Ledger::new(plan.clone()));
-    let traffic = (options.rate > 0).then(|| {
-        let publisher = Publisher { numbers: 0..plan.messages, plan, broker_port: rig.stack.broker.port(), rate: options.rate };
-        tokio::spawn(async move { publisher.run(&Progress::default()).await })
-    });
-    let causes = options.cause.map_or_else(|| vec![Cause::Crash, Cause::Release], |cause| vec![cause]);
-    let bar = bar(causes.len() * options.runs as usize);
-    let mut cells = Vec::new();
-    for cause in causes {
-        let mut seconds = Vec::new();
-        for run in 0..options.runs {
-            if let Some(traffic) = traffic.as_ref().filter(|traffic| traffic.is_finished()) {
-                bail!("the publisher ended: {traffic:?}");
-            }
-            bar.set_message(cause.name());
-            // Spread over the renewals: the moment of the signal decides how old the lease already is.
-            tokio::time::sleep(Duration::from_millis(1_500 + u64::from(run) * 618 % 1_000)).await;
-            seconds.push(round(once(&mut cluster, cause).await?.as_secs_f64()));
-            bar.inc(1);
+    let causes: Vec<Cause> = Cause::ALL.into_iter().filter(|cause| options.cause.is_none_or(|only| only == *cause)).collect();
+    let starts: Vec<Start> = Start::ALL.into_iter().filter(|start| options.start.is_none_or(|only| only == *start)).collect();
+    let bar = bar(causes.len() * starts.len() * options.runs as usize);
+    let mut table = Table { lease_ttl_seconds: LEASE_TTL, messages_per_second: options.rate, store: "", network: None, cells: Vec::new() };
+    // Two configurations: only where the broker's path is cut does the owner give up without it.
+    for cut in [false, true] {
+        let causes: Vec<Cause> = causes.iter().copied().filter(|cause| (*cause == Cause::BrokerPath) == cut).collect();
+        if causes.is_empty() {
+            continue;
         }
-        cells.push(Cell::new(cause, budget, seconds));
+        bar.set_message("starting broker, queue and store");
+        let bench = Bench::start(&dir.join(if cut { "cut" } else { "plain" }), binary.clone(), cut, options.rate, bar.clone()).await?;
+        table.store = bench.rig.stack.store_name;
+        table.network = bench.network.as_ref().map(Network::describe).or(table.network);
+        for start in &starts {
+            for cause in &causes {
+                table.cells.push(bench.cell(*cause, *start, options.runs).await?);
+            }
+        }
+        bench.end().await?;
     }
     bar.finish_and_clear();
-    if let Some(traffic) = traffic {
-        traffic.abort();
+    Ok(table)
+}
+
+/// A stack with traffic, on which sessions change hands.
+struct Bench {
+    rig: Rig,
+    network: Option<Network>,
+    launches: Vec<Launch>,
+    budgets: serde_json::Value,
+    publishing: Option<tokio::task::JoinHandle<Result<crate::ledger::publisher::Published>>>,
+    // Reads the queue empty.
+    _consumer: Consumer,
+    bar: ProgressBar,
+}
+
+impl Bench {
+    async fn start(dir: &Path, binary: std::path::PathBuf, cut: bool, rate: u64, bar: ProgressBar) -> Result<Self> {
+        let ground = if cut { Some(Ground::find().await) } else { None };
+        let rig = Rig::start_on(&StackOptions::bound(dir, Store::Dynamodb), ground.as_ref().map(Ground::address), binary, |settings| {
+            settings.exclusive = true;
+            settings.logins = cut;
+            if cut {
+                settings.broker_health_step_down = Some(STEP_DOWN);
+                settings.keep_alive = KEEP_ALIVE;
+            }
+        })
+        .await?;
+        let network = match ground {
+            Some(ground) => Some(rig.network(ground, &NAMES).await?),
+            None => None,
+        };
+        let mut launches = rig.launches(&MEMBERS)?;
+        if let Some(network) = &network {
+            launches = launches.into_iter().enumerate().map(|(number, launch)| launch.over(network.link(number))).collect();
+        }
+        let text = rig.launch.run(&["budget", &rig.launch.config.to_string_lossy(), "--json"]).await?;
+        let budgets = serde_json::from_str(&text).context("the budget is not JSON")?;
+        let plan = Plan::new(u64::MAX >> 16, 250);
+        let consumer = Consumer::start(&rig.stack.aws.sqs, &rig.stack.queue_url, 2, Ledger::new(plan.clone()));
+        let publishing = (rate > 0).then(|| {
+            let publisher = Publisher { numbers: 0..plan.messages, plan, broker_port: rig.stack.broker.port(), rate };
+            tokio::spawn(async move { publisher.run(&Progress::default()).await })
+        });
+        Ok(Self { rig, network, launches, budgets, publishing, _consumer: consumer, bar })
     }
-    let active = cluster.holder().await?.member;
-    cluster.stop(active).await?;
-    drop(consumer);
-    let members = MEMBERS.iter().map(|(name, _)| *name).collect();
-    Ok(Table { lease_ttl_seconds: LEASE_TTL, messages_per_second: options.rate, members, store: rig.stack.store_name, cells })
-}
 
-/// Stops the owner, waits for its successor and starts the stopped one again.
-async fn once(cluster: &mut Cluster, cause: Cause) -> Result<Duration> {
-    let former = cluster.holder().await?;
-    let owner = &mut cluster.members[former.member].worker;
-    ensure!(owner.is_owner().await == Some(true), "the lease row names {} and its monitor disagrees", former.lease.owner);
-    let since = Instant::now();
-    owner.process.signal(cause.signal());
-    let successor = cluster.successor(&former.lease).await?;
-    let member = &mut cluster.members[former.member];
-    let status = member.worker.process.wait(STOP).await?;
-    ensure!(cause == Cause::Crash || status.success(), "{} did not stop cleanly: {status}", member.name());
-    cluster.start_again(former.member).await?;
-    Ok(successor.at.duration_since(since))
-}
+    async fn end(self) -> Result<()> {
+        if let Some(publishing) = self.publishing {
+            ensure!(!publishing.is_finished(), "the publisher ended: {publishing:?}");
+            publishing.abort();
+        }
+        Ok(())
+    }
 
-/// The worst case that the program computes for this configuration, in seconds.
-async fn budget(rig: &Rig) -> Result<f64> {
-    let text = rig.launch.run(&["budget", &rig.launch.config.to_string_lossy(), "--json"]).await?;
-    let all: serde_json::Value = serde_json::from_str(&text).context("the budget is not JSON")?;
-    let session = all.as_array().and_then(|all| all.iter().find(|one| one["session_id"] == SESSION));
-    session.and_then(|session| session["owner_death"].as_f64()).context("the program computes no budget")
+    /// The worst case that the program computes for this configuration, in seconds, and the time until a silent broker is noticed.
+    fn budget(&self, cause: Cause) -> Result<f64> {
+        let sessions = self.budgets.as_array().into_iter().flatten();
+        let session = sessions.into_iter().find(|one| one["session_id"] == SESSION).context("the program computes no budget")?;
+        let (sum, noticed) = match cause {
+            Cause::Crash | Cause::Release => (&session["owner_death"], 0.0),
+            Cause::BrokerPath => (&session["broker_path"], self.rig.settings.broker_silence()),
+        };
+        Ok(sum.as_f64().with_context(|| format!("the program computes no budget for {}", cause.name()))? + noticed)
+    }
+
+    async fn cell(&self, cause: Cause, start: Start, runs: u32) -> Result<Cell> {
+        self.bar.set_message(format!("{}, {}: starting the workers", cause.name(), start.name()));
+        let launches = match start {
+            Start::Warm => &self.launches[..],
+            Start::Cold => &self.launches[..1],
+        };
+        let mut cluster = Cluster::start(launches, &self.rig.stack.aws.dynamodb)?;
+        cluster.holder().await?;
+        let mut seconds = Vec::new();
+        for run in 0..runs {
+            // Spread over the renewals: the moment of the signal decides how old the lease already is.
+            tokio::time::sleep(Duration::from_millis(1_500 + u64::from(run) * 618 % 1_000)).await;
+            seconds.push(round(self.once(&mut cluster, cause, start).await?.as_secs_f64()));
+            self.bar.inc(1);
+        }
+        let active = cluster.holder().await?.member;
+        cluster.stop(active).await?;
+        Ok(Cell::new(cause, start, self.budget(cause)?, seconds))
+    }
+
+    /// Takes the session from its owner, waits for the successor, and restores the state from before, with roles changed.
+    async fn once(&self, cluster: &mut Cluster, cause: Cause, start: Start) -> Result<Duration> {
+        let former = cluster.holder().await?;
+        let owner = &cluster.members[former.member];
+        ensure!(owner.worker.is_owner().await == Some(true), "the lease row names {} and its monitor disagrees", former.lease.owner);
+        let name = owner.name().to_owned();
+        let say = |what: &str| self.bar.set_message(format!("{}, {}: {what}", cause.name(), start.name()));
+        say(&format!("{name} {}", if cause == Cause::BrokerPath { "loses the broker" } else { "is stopped" }));
+        let since = Instant::now();
+        match cause {
+            Cause::Crash => owner.worker.process.signal(Signal::KILL),
+            Cause::Release => owner.worker.process.signal(Signal::TERM),
+            Cause::BrokerPath => self.link(&name)?.cut(Peer::Broker, Way::Both).await?,
+        }
+        if start == Start::Cold {
+            let other = self.launches.iter().find(|launch| launch.name != name).context("there is no other worker")?;
+            cluster.join(other)?;
+        }
+        let successor = cluster.successor(&former.lease).await?;
+        let took = successor.at.duration_since(since);
+        say(&format!("{} took over after {:.2} s", cluster.members[successor.member].name(), took.as_secs_f64()));
+        self.restore(cluster, &name, cause, start).await?;
+        Ok(took)
+    }
+
+    /// Warm: the former owner stands by again. Cold: it is gone.
+    async fn restore(&self, cluster: &mut Cluster, name: &str, cause: Cause, start: Start) -> Result<()> {
+        let index = cluster.named(name).context("the former owner is no member")?;
+        let member = &mut cluster.members[index];
+        if cause == Cause::BrokerPath {
+            member.worker.process.expect_running()?;
+            self.link(name)?.heal().await?;
+            if start == Start::Warm {
+                return member.worker.stands_by().await;
+            }
+            member.worker.process.signal(Signal::TERM);
+        }
+        let status = member.worker.process.wait(STOP).await?;
+        ensure!(cause == Cause::Crash || status.success(), "{name} did not stop cleanly: {status}");
+        match start {
+            Start::Warm => cluster.start_again(index).await,
+            Start::Cold => {
+                cluster.members.remove(index);
+                Ok(())
+            }
+        }
+    }
+
+    fn link(&self, name: &str) -> Result<&crate::network::Link> {
+        let number = NAMES.iter().position(|one| *one == name).with_context(|| format!("{name} has no link"))?;
+        Ok(self.network.as_ref().context("no network was laid")?.link(number))
+    }
 }
 
 fn round(value: f64) -> f64 {
@@ -208,8 +342,10 @@ fn round(value: f64) -> f64 {
 }
 
 fn bar(length: usize) -> ProgressBar {
-    let style = ProgressStyle::with_template("{msg:>8} [{bar:40}] {pos}/{len}  {elapsed}").unwrap_or_else(|_| ProgressStyle::default_bar());
-    ProgressBar::new(length as u64).with_style(style)
+    let style = ProgressStyle::with_template("[{bar:30}] {pos}/{len} {elapsed}  {msg}").unwrap_or_else(|_| ProgressStyle::default_bar());
+    let bar = ProgressBar::new(length as u64).with_style(style);
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
 }
 
 #[cfg(test)]
@@ -219,9 +355,9 @@ mod tests {
 
     #[test]
     fn percentiles_are_values_that_were_measured() {
-        let cell = Cell::new(Cause::Crash, 9.0, vec![4.0, 1.0, 3.0, 2.0]);
+        let cell = Cell::new(Cause::Crash, Start::Warm, 9.0, vec![4.0, 1.0, 3.0, 2.0]);
         assert_eq!((cell.samples, cell.p50, cell.p95, cell.p99, cell.max), (4, 2.0, 4.0, 4.0, 4.0));
-        let many = Cell::new(Cause::Release, 9.0, (1..=100).map(f64::from).collect());
+        let many = Cell::new(Cause::Release, Start::Cold, 9.0, (1..=100).map(f64::from).collect());
         assert_eq!((many.p50, many.p95, many.p99, many.max), (50.0, 95.0, 99.0, 100.0));
     }
 }

@@ -9,8 +9,8 @@ use std::process::ExitCode;
 enum Command {
     /// Publish telemetry through real processes, kill the active worker in the middle, print what became of every message.
     Demo(xtask::demo::Options),
-    /// Stop the owner of a session again and again, and tell how long its successor needs to reach full service.
-    #[command(after_help = xtask::failover::NOT_YET)]
+    /// Take a session from its owner again and again, and tell how long the successor needs to reach full service.
+    #[command(after_help = xtask::failover::EXPLANATION)]
     Failover(xtask::failover::Options),
     /// The local stack: broker, DynamoDB, SQS.
     #[command(subcommand)]

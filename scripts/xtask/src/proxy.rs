@@ -1,6 +1,7 @@
 //! A proxy in front of an AWS service that injects faults: refuse before the call, lose the answer after it, delay, hang, or take single
 //! entries out of a batch. It also counts calls by operation, as an independent witness.
 
+use crate::random::Random;
 use anyhow::{Context as _, Result};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
@@ -9,11 +10,15 @@ use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderName, TRANSFER_ENC
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
+
+/// The environment variable that names a worker to the services it calls.
+pub const CALLER: &str = "AWS_SDK_UA_APP_ID";
 
 /// What happens to a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +36,10 @@ pub enum Fault {
     DropAnswer,
     /// It waits this long, then goes its way.
     Delay(Duration),
+    /// It waits for some time between these two, another one for each call.
+    DelayBetween(Duration, Duration),
+    /// It goes its way, and its answer waits this long.
+    DelayAnswer(Duration),
     /// It gets no answer until the proxy is healed, then its connection is closed.
     Hang,
     /// The first entries of a batch are refused with this code, and the others reach the service.
@@ -49,23 +58,50 @@ pub enum Fault {
 pub struct Rule {
     /// The operation, for example `SendMessageBatch`. `None`: every one.
     pub operation: Option<String>,
+    /// What the call's body has to contain, for example a key.
+    pub containing: Option<String>,
     /// What happens.
     pub fault: Fault,
     /// How many calls it hits. `None`: every one until healed.
     pub times: Option<u32>,
+    /// How many calls of a hundred it hits, drawn from [`Proxy::seed`].
+    pub percent: u8,
 }
 
 impl Rule {
     /// Hits the next `times` calls of an operation.
     #[must_use]
     pub fn next(operation: &str, times: u32, fault: Fault) -> Self {
-        Self { operation: Some(operation.to_owned()), fault, times: Some(times) }
+        Self { operation: Some(operation.to_owned()), times: Some(times), ..Self::always(fault) }
     }
 
     /// Hits every call of every operation, until healed.
     #[must_use]
     pub fn always(fault: Fault) -> Self {
-        Self { operation: None, fault, times: None }
+        Self { operation: None, containing: None, fault, times: None, percent: 100 }
+    }
+
+    /// The same for calls of one operation only.
+    #[must_use]
+    pub fn of(self, operation: &str) -> Self {
+        Self { operation: Some(operation.to_owned()), ..self }
+    }
+
+    /// The same for calls only whose body contains this.
+    #[must_use]
+    pub fn containing(self, text: &str) -> Self {
+        Self { containing: Some(text.to_owned()), ..self }
+    }
+
+    /// The same for so many calls of a hundred.
+    #[must_use]
+    pub fn percent(self, percent: u8) -> Self {
+        Self { percent, ..self }
+    }
+
+    fn matches(&self, operation: &str, body: &[u8]) -> bool {
+        let contains = |text: &String| body.windows(text.len().max(1)).any(|window| window == text.as_bytes());
+        self.operation.as_deref().is_none_or(|wanted| wanted == operation) && self.containing.as_ref().is_none_or(contains)
     }
 }
 
@@ -75,6 +111,8 @@ struct Shared {
     client: reqwest::Client,
     rules: Mutex<Vec<Rule>>,
     calls: Mutex<BTreeMap<String, u64>>,
+    callers: Mutex<BTreeMap<(String, String), u64>>,
+    random: Mutex<Random>,
     injected: Mutex<u64>,
     refused: Mutex<BTreeMap<String, u64>>,
     healed: watch::Sender<u64>,
@@ -84,6 +122,7 @@ struct Shared {
 #[derive(Debug)]
 pub struct Proxy {
     shared: Arc<Shared>,
+    address: Ipv4Addr,
     port: u16,
     accept: JoinHandle<()>,
 }
@@ -104,7 +143,15 @@ impl Proxy {
     /// # Errors
     /// No port is free.
     pub async fn start(upstream: &str) -> Result<Self> {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await.context("the proxy finds no port")?;
+        Self::start_on(Ipv4Addr::LOCALHOST, upstream).await
+    }
+
+    /// The same on another address than loopback.
+    ///
+    /// # Errors
+    /// No port is free there.
+    pub async fn start_on(address: Ipv4Addr, upstream: &str) -> Result<Self> {
+        let listener = TcpListener::bind((address, 0)).await.context("the proxy finds no port")?;
         let port = listener.local_addr()?.port();
         let client = reqwest::Client::builder().no_proxy().build()?;
         let shared = Arc::new(Shared {
@@ -112,18 +159,31 @@ impl Proxy {
             client,
             rules: Mutex::default(),
             calls: Mutex::default(),
+            callers: Mutex::default(),
+            random: Mutex::new(Random::new(0)),
             injected: Mutex::default(),
             refused: Mutex::default(),
             healed: watch::Sender::new(0),
         });
         let accept = tokio::spawn(accept(listener, Arc::clone(&shared)));
-        Ok(Self { shared, port, accept })
+        Ok(Self { shared, address, port, accept })
     }
 
     /// Its address, to be used in place of the upstream's.
     #[must_use]
     pub fn endpoint(&self) -> String {
-        format!("http://127.0.0.1:{}", self.port)
+        format!("http://{}:{}", self.address, self.port)
+    }
+
+    /// The port it listens on.
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// What [`Rule::percent`] and [`Fault::DelayBetween`] are drawn from.
+    pub fn seed(&self, seed: u64) {
+        *lock(&self.shared.random) = Random::new(seed);
     }
 
     /// Adds a rule. The first one that matches a call counts.
@@ -141,6 +201,18 @@ impl Proxy {
     #[must_use]
     pub fn calls(&self, operation: &str) -> u64 {
         lock(&self.shared.calls).get(operation).copied().unwrap_or_default()
+    }
+
+    /// How many calls of this operation came from a worker, by its name.
+    #[must_use]
+    pub fn calls_of(&self, caller: &str, operation: &str) -> u64 {
+        lock(&self.shared.callers).get(&(caller.to_owned(), operation.to_owned())).copied().unwrap_or_default()
+    }
+
+    /// How many calls came in that write, whatever became of them.
+    #[must_use]
+    pub fn writes(&self) -> u64 {
+        ["PutItem", "UpdateItem", "DeleteItem", "BatchWriteItem", "TransactWriteItems"].iter().map(|operation| self.calls(operation)).sum()
     }
 
     /// How many calls the service itself refused with this error, for example `ConditionalCheckFailedException`.
@@ -184,12 +256,15 @@ fn hang_up<T>() -> Result<T, std::io::Error> {
 async fn handle(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, std::io::Error> {
     let operation = operation(&request);
     *lock(&shared.calls).entry(operation.clone()).or_default() += 1;
-    let fault = shared.fault_for(&operation);
+    if let Some(caller) = caller(&request) {
+        *lock(&shared.callers).entry((caller, operation.clone())).or_default() += 1;
+    }
     let mut healed = shared.healed.subscribe();
     let (parts, body) = request.into_parts();
     let Ok(body) = body.collect().await.map(http_body_util::Collected::to_bytes) else {
         return hang_up();
     };
+    let fault = shared.fault_for(&operation, &body);
     match fault {
         None => shared.forward(&parts, body).await,
         Some(Fault::FailBefore { status, code }) => Ok(refusal(status, &code)),
@@ -201,6 +276,16 @@ async fn handle(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Respo
         Some(Fault::Delay(delay)) => {
             tokio::time::sleep(delay).await;
             shared.forward(&parts, body).await
+        }
+        Some(Fault::DelayBetween(least, most)) => {
+            let share = lock(&shared.random).share();
+            tokio::time::sleep(least + most.saturating_sub(least).mul_f64(share)).await;
+            shared.forward(&parts, body).await
+        }
+        Some(Fault::DelayAnswer(delay)) => {
+            let answer = shared.forward(&parts, body).await;
+            tokio::time::sleep(delay).await;
+            answer
         }
         Some(Fault::Hang) => {
             let _ = healed.changed().await;
@@ -214,6 +299,12 @@ async fn handle(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Respo
 fn operation(request: &Request<Incoming>) -> String {
     let target = request.headers().get("x-amz-target").and_then(|value| value.to_str().ok());
     target.map_or_else(|| request.uri().path().to_owned(), |target| target.rsplit('.').next().unwrap_or(target).to_owned())
+}
+
+/// The worker that calls: it has its name in [`CALLER`], and the SDK puts that into the header.
+fn caller(request: &Request<Incoming>) -> Option<String> {
+    let mut agents = ["x-amz-user-agent", "user-agent"].into_iter().filter_map(|name| request.headers().get(name)?.to_str().ok());
+    agents.find_map(|agent| agent.split(' ').find_map(|part| part.strip_prefix("app/"))).map(str::to_owned)
 }
 
 /// The error that an answer names, without its namespace; empty where it names none.
@@ -237,9 +328,12 @@ fn refusal(status: u16, code: &str) -> Response<Full<Bytes>> {
 }
 
 impl Shared {
-    fn fault_for(&self, operation: &str) -> Option<Fault> {
+    fn fault_for(&self, operation: &str, body: &[u8]) -> Option<Fault> {
         let mut rules = lock(&self.rules);
-        let position = rules.iter().position(|rule| rule.operation.as_deref().is_none_or(|wanted| wanted == operation))?;
+        let position = rules.iter().position(|rule| rule.matches(operation, body))?;
+        if rules[position].percent < 100 && lock(&self.random).below(100) >= u64::from(rules[position].percent) {
+            return None;
+        }
         *lock(&self.injected) += 1;
         let rule = &mut rules[position];
         let fault = rule.fault.clone();

@@ -3,10 +3,12 @@
 use crate::cluster::Cluster;
 use crate::ledger::consumer::Consumer;
 use crate::ledger::publisher::Published;
+use crate::network::{Ground, Network, Services};
 use crate::proxy::Proxy;
 use crate::stack::{Stack, StackOptions, Store, ports};
 use crate::worker::{self, Launch, Role, Settings, Worker};
 use anyhow::{Context as _, Result, bail};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -55,12 +57,27 @@ impl Rig {
         binary: std::path::PathBuf,
         adjust: impl FnOnce(&mut Settings),
     ) -> Result<Self> {
+        Self::start_on(options, with_proxies.then_some(Ipv4Addr::LOCALHOST), binary, adjust).await
+    }
+
+    /// The same with the proxies, where there are any, on an address of the host.
+    ///
+    /// # Errors
+    /// A part is missing or does not start.
+    pub async fn start_on(
+        options: &StackOptions,
+        proxies: Option<Ipv4Addr>,
+        binary: std::path::PathBuf,
+        adjust: impl FnOnce(&mut Settings),
+    ) -> Result<Self> {
         std::fs::create_dir_all(&options.dir).with_context(|| format!("cannot create {}", options.dir.display()))?;
         let stack = Stack::start(options).await?;
         let mut environment = stack.aws.environment();
-        let proxies = if with_proxies {
-            let proxies =
-                Proxies { sqs: Proxy::start(&stack.aws.endpoint).await?, dynamodb: Proxy::start(&stack.aws.dynamodb_endpoint).await? };
+        let proxies = if let Some(address) = proxies {
+            let proxies = Proxies {
+                sqs: Proxy::start_on(address, &stack.aws.endpoint).await?,
+                dynamodb: Proxy::start_on(address, &stack.aws.dynamodb_endpoint).await?,
+            };
             environment.insert("AWS_ENDPOINT_URL_SQS".to_owned(), proxies.sqs.endpoint());
             environment.insert("AWS_ENDPOINT_URL_DYNAMODB".to_owned(), proxies.dynamodb.endpoint());
             Some(proxies)
@@ -70,13 +87,15 @@ impl Rig {
         let monitor_port = ports::free_port()?;
         let mut settings = Settings::new(options.store, &options.dir, &stack.broker.url(), &stack.queue_url, monitor_port);
         adjust(&mut settings);
+        environment.insert(worker::BROKER_URL.to_owned(), stack.broker.url());
         let config = options.dir.join("causeway.yaml");
         std::fs::write(&config, settings.render()).context("cannot write the worker's configuration")?;
         let launch = Launch {
             binary,
             config,
             environment,
-            monitor_port,
+            monitor: SocketAddr::from((Ipv4Addr::LOCALHOST, settings.monitor_port)),
+            prefix: Vec::new(),
             dir: options.dir.clone(),
             lifetime: options.lifetime,
             name: "worker".to_owned(),
@@ -101,7 +120,25 @@ impl Rig {
     /// # Errors
     /// One cannot be started.
     pub fn cluster(&self, members: &[(&str, Role)]) -> Result<Cluster> {
-        Cluster::start(&self.launch, &self.stack.aws.dynamodb, members)
+        Cluster::start(&self.launches(members)?, &self.stack.aws.dynamodb)
+    }
+
+    /// The launches of processes with these names and roles.
+    ///
+    /// # Errors
+    /// No port is free.
+    pub fn launches(&self, members: &[(&str, Role)]) -> Result<Vec<Launch>> {
+        members.iter().map(|(name, role)| self.launch.another(name, *role)).collect()
+    }
+
+    /// A network between the proxies and the processes with these names.
+    ///
+    /// # Errors
+    /// The rig has no proxies on it, or the network cannot be made.
+    pub async fn network(&self, ground: Ground, names: &[&str]) -> Result<Network> {
+        let proxies = self.proxies.as_ref().context("a network needs proxies")?;
+        let services = Services { broker: self.stack.broker.port(), store: proxies.dynamodb.port(), queue: proxies.sqs.port() };
+        Network::lay(ground, services, names).await
     }
 
     /// Which store the outbox is in.

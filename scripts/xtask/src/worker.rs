@@ -1,10 +1,12 @@
 //! The program under test: found or built, configured, started, watched, killed.
 
 use crate::metrics::{self, Snapshot};
-use crate::stack::process::{Lifetime, Spawned};
+use crate::network::Link;
+use crate::stack::process::{self, Lifetime, Spawned};
 use crate::stack::{Store, ports};
 use anyhow::{Context as _, Result, bail};
 use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::Duration;
@@ -79,7 +81,9 @@ pub const CLIENT_ID: &str = "telemetry-bridge";
 pub const LEASE_TTL: u64 = 5;
 /// The environment variables that tell the workers of one configuration apart.
 const INSTANCE: &str = "CAUSEWAY_INSTANCE";
-const MONITOR_PORT: &str = "CAUSEWAY_MONITOR_PORT";
+const MONITOR_ADDRESS: &str = "CAUSEWAY_MONITOR_ADDRESS";
+/// The broker's address, where workers reach it by ways of their own.
+pub const BROKER_URL: &str = "CAUSEWAY_BROKER_URL";
 
 /// What a worker's configuration depends on.
 #[derive(Clone, Debug)]
@@ -102,6 +106,12 @@ pub struct Settings {
     pub segment_max_messages: u32,
     /// Whether several workers share the session, of which one owns it at a time. Needs DynamoDB.
     pub exclusive: bool,
+    /// Whether workers log in to the broker with their names, by which a network tells them apart.
+    pub logins: bool,
+    /// `sessions[].options.session.keep_alive`, in seconds.
+    pub keep_alive: u16,
+    /// `routes[].session.broker_health_step_down`, in seconds. `None`: off.
+    pub broker_health_step_down: Option<u16>,
 }
 
 impl Settings {
@@ -118,7 +128,16 @@ impl Settings {
             receive_maximum: 192,
             segment_max_messages: 200,
             exclusive: false,
+            logins: false,
+            keep_alive: 30,
+            broker_health_step_down: None,
         }
+    }
+
+    /// The longest that a worker needs to notice that its broker has fallen silent, in seconds: two and a half times the keep-alive.
+    #[must_use]
+    pub fn broker_silence(&self) -> f64 {
+        f64::from(self.keep_alive) * 2.5
     }
 
     /// The configuration file.
@@ -138,10 +157,17 @@ impl Settings {
         };
         let shared_stores = when_exclusive("  lease:\n    type: dynamodb\n  managed_subscriptions:\n    type: dynamodb\n");
         let route_session = when_exclusive(&format!(
-            "    session:\n      session_id: {SESSION}\n      sender_id: sqs-out\n      lease_ttl: {LEASE_TTL}s\n      broker_health_step_down: off\n"
+            "    session:\n      session_id: {SESSION}\n      sender_id: sqs-out\n      lease_ttl: {LEASE_TTL}s\n      broker_health_step_down: {}\n",
+            self.broker_health_step_down.map_or_else(|| "off".to_owned(), |seconds| format!("{seconds}s"))
         ));
         // Several processes read the same file: the environment tells them apart.
-        let monitor_port = if self.exclusive { format!("${{{MONITOR_PORT}}}") } else { self.monitor_port.to_string() };
+        let monitor = if self.exclusive { format!("${{{MONITOR_ADDRESS}}}") } else { format!("127.0.0.1:{}", self.monitor_port) };
+        let login = if self.logins {
+            format!("\n        username: ${{{INSTANCE}}}\n        allow_plaintext_credentials: true")
+        } else {
+            String::new()
+        };
+        let broker_url = if self.exclusive { format!("${{{BROKER_URL}}}") } else { self.broker_url.clone() };
         include_str!("worker.yaml")
             .replace("{{deployment}}", &deployment)
             .replace("{{session_mode}}", session_mode)
@@ -149,10 +175,12 @@ impl Settings {
             .replace("{{route_session}}", &route_session)
             .replace("{{outbox}}", &store("outbox"))
             .replace("{{dlq}}", &store("dlq"))
-            .replace("{{broker_url}}", &self.broker_url)
+            .replace("{{broker_url}}", &broker_url)
             .replace("{{queue_url}}", &self.queue_url)
             .replace("{{region}}", crate::stack::emulators::REGION)
-            .replace("{{monitor_port}}", &monitor_port)
+            .replace("{{monitor}}", &monitor)
+            .replace("{{login}}", &login)
+            .replace("{{keep_alive}}", &self.keep_alive.to_string())
             .replace("{{max_in_flight}}", &self.max_in_flight.to_string())
             .replace("{{receive_maximum}}", &self.receive_maximum.to_string())
             .replace("{{segment_max_messages}}", &self.segment_max_messages.to_string())
@@ -178,8 +206,10 @@ pub struct Launch {
     pub config: PathBuf,
     /// What its environment holds beyond the path.
     pub environment: BTreeMap<String, String>,
-    /// The port of its monitor.
-    pub monitor_port: u16,
+    /// Where its monitor listens.
+    pub monitor: SocketAddr,
+    /// What stands before its command line, for example what puts it into a network namespace.
+    pub prefix: Vec<String>,
     /// The folder for its log.
     pub dir: PathBuf,
     /// How long it lives.
@@ -196,15 +226,28 @@ impl Launch {
     /// # Errors
     /// No port is free.
     pub fn another(&self, name: &str, role: Role) -> Result<Self> {
-        Ok(Self { name: name.to_owned(), role, monitor_port: ports::free_port()?, ..self.clone() })
+        let mut environment = self.environment.clone();
+        environment.insert(crate::proxy::CALLER.to_owned(), name.to_owned());
+        let monitor = SocketAddr::from((Ipv4Addr::LOCALHOST, ports::free_port()?));
+        Ok(Self { name: name.to_owned(), role, monitor, environment, ..self.clone() })
+    }
+
+    /// The same worker at the end of a link.
+    #[must_use]
+    pub fn over(mut self, link: &Link) -> Self {
+        self.prefix = link.prefix();
+        self.monitor.set_ip(link.listens_on().into());
+        self.environment.extend(link.environment());
+        self
     }
 
     /// `causeway ARGS` with the worker's environment, which holds nothing of ours but the path.
     #[must_use]
     pub fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(&self.binary);
-        command.args(arguments).env_clear().envs(&self.environment).current_dir(&self.dir);
-        command.env(INSTANCE, &self.name).env(MONITOR_PORT, self.monitor_port.to_string());
+        let words: Vec<&std::ffi::OsStr> = self.prefix.iter().map(std::ffi::OsStr::new).chain([self.binary.as_os_str()]).collect();
+        let mut command = process::command(words[0], self.lifetime);
+        command.args(&words[1..]).args(arguments).env_clear().envs(&self.environment).current_dir(&self.dir);
+        command.env(INSTANCE, &self.name).env(MONITOR_ADDRESS, self.monitor.to_string());
         for name in ["PATH", "HOME", "RUST_BACKTRACE"] {
             if let Some(value) = std::env::var_os(name) {
                 command.env(name, value);
@@ -242,7 +285,7 @@ impl Launch {
         let command = self.command(&["run", "-c", &self.config.to_string_lossy(), "--role", self.role.name()]);
         let process = Spawned::start(&self.name, command, &self.dir.join(format!("{}.log", self.name)), self.lifetime)?;
         let client = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(5)).build()?;
-        Ok(Worker { process, client, monitor: format!("http://127.0.0.1:{}", self.monitor_port) })
+        Ok(Worker { process, client, monitor: format!("http://{}", self.monitor) })
     }
 }
 
@@ -285,6 +328,22 @@ impl Worker {
         let answer = self.client.get(format!("{}/api/v1/monitor/deephealth", self.monitor)).send().await.ok()?;
         let health: serde_json::Value = answer.json().await.ok()?;
         Some(health["sessions"].as_array()?.iter().any(|session| session["has_lease"] == true))
+    }
+
+    /// Waits until it says of itself that it does not own the session.
+    ///
+    /// # Errors
+    /// It ends, or still says that it does after a minute.
+    pub async fn stands_by(&mut self) -> Result<()> {
+        let deadline = tokio::time::Instant::now() + READY_WITHIN;
+        while self.is_owner().await != Some(false) {
+            self.process.expect_running()?;
+            if tokio::time::Instant::now() > deadline {
+                bail!("it takes itself for the owner after {READY_WITHIN:?}; the end of its log:\n{}", self.process.log_tail(30));
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        Ok(())
     }
 
     /// Reads its metrics.
@@ -350,7 +409,7 @@ mod tests {
         };
         let text = shared.render();
         assert!(!text.contains("{{"), "{text}");
-        assert!(text.contains("monitor_addr: 127.0.0.1:${CAUSEWAY_MONITOR_PORT}"), "{text}");
+        assert!(text.contains("monitor_addr: ${CAUSEWAY_MONITOR_ADDRESS}"), "{text}");
         assert!(text.contains("session_mode: exclusive"), "{text}");
     }
 

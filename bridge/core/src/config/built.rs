@@ -8,13 +8,13 @@ use super::{Loaded, tree};
 
 /// Fields that are refused wherever they are written. `[]` stands for any element of a list.
 const FIELDS: &[(&str, &str)] = &[
-    ("bridge.cluster", "a cluster of replicas"),
+    ("bridge.cluster.evidence_poll", "asking ECS whether an owner is gone"),
+    ("bridge.cluster.takeover_evidence", "asking ECS whether an owner is gone"),
     ("http.admin_addr", "the admin interface"),
     ("http.admin_api_key", "the admin interface"),
     ("http.cors_origins", "answers to other web origins"),
     ("http.tls_cert_file", "TLS on the program's own listeners"),
     ("http.tls_key_file", "TLS on the program's own listeners"),
-    ("http.transport_addr", "HTTP receivers"),
     ("receivers[].topics[].options", "asking again for a subscription that was granted less"),
     ("routes[].policy.depth_cache_ttl", "a bounded outbox"),
     ("routes[].policy.max_outbox_depth", "a bounded outbox"),
@@ -32,7 +32,6 @@ const FIELDS: &[(&str, &str)] = &[
     ("sessions[].options.session.client_id_suffix", "a client_id of each replica's own"),
     ("sessions[].options.session.credentials_uri", "credentials from elsewhere; use `username` and `password`"),
     ("sessions[].options.session.reconnect_timeout", "a timeout for reconnections of their own; connect_timeout holds for them too"),
-    ("sessions[].options.session.unmatched_grace", "holding back what no receiver asked for"),
     ("sessions[].options.session.will", "wills"),
     ("stores.dlq.auto_redrive_window", "redrive when a subscription returns"),
     ("stores.outbox.options.compaction_grace", "keeping settled messages"),

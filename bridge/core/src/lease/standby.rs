@@ -142,8 +142,9 @@ impl Standby {
 
     fn judge(&mut self, now: Instant, wall: UnixMillis, row: LeaseRow) -> Step {
         let exactly = Condition::Exactly { tuple: row.tuple.clone(), evidence: row.evidence.clone() };
-        if row.tuple.is_released() || row.tuple.owner == self.candidate.owner {
-            // Released: nobody to wait for. Our own name: this process held it and lost track of it; nobody else has this boot nonce.
+        if row.tuple.is_released() || row.tuple.is_housekeeping() || row.tuple.owner == self.candidate.owner {
+            // Released: nobody to wait for. Housekeeping: it sends nothing, and the log itself fences what it may still write. Our own name: this
+            // process held it and lost track of it; nobody else has this boot nonce.
             self.watch = None;
             return self.claim(now, wall, exactly, row.tuple.version + 1, row.tuple.renewed_at);
         }
@@ -285,6 +286,19 @@ mod tests {
         assert!(write.row.tuple.renewed_at > released.tuple.renewed_at, "renewed_at goes on even where this host's clock is behind");
         let Step::Won(held) = one.written(at(4.0), Outcome::Done(LeaseAnswer::Written)) else { panic!("not won") };
         assert_eq!(held.deadline, at(3.0).plus(TTL), "counts from before the write was sent");
+    }
+
+    #[test]
+    fn housekeeping_is_preempted_at_once_and_on_its_exact_tuple() {
+        let mut one = standby("b#1");
+        let kept = owned(&format!("{}7", super::super::row::HOUSEKEEPING));
+        let Step::Write(write) = one.read(at(3.0), UnixMillis(10), Ok(Some(raw(&kept)))) else { panic!("no write") };
+        assert_eq!(write.row.tuple.version, 8);
+        assert_eq!(write.condition, Condition::Exactly { tuple: kept.tuple, evidence: None });
+        assert!(
+            matches!(standby("b#1").read(at(3.0), UnixMillis(10), Ok(Some(raw(&owned("housekeeping#7"))))), Step::Wait),
+            "an instance of that name is none"
+        );
     }
 
     #[test]

@@ -47,7 +47,7 @@ impl Gate {
         gate
     }
 
-    fn answer(&self, times: usize) {
+    pub fn answer(&self, times: usize) {
         self.may_answer.add_permits(times);
     }
 
@@ -59,7 +59,11 @@ impl Gate {
         *self.connect.lock().unwrap() = Ok(());
     }
 
-    fn stale(&self, filters: &[&str]) {
+    pub fn fail_to_subscribe(&self, fault: Fault) {
+        *self.subscribe.lock().unwrap() = Err(fault);
+    }
+
+    pub fn stale(&self, filters: &[&str]) {
         *self.subscribe.lock().unwrap() = Ok(filters.iter().map(|filter| (*filter).to_owned()).collect());
     }
 

@@ -11,3 +11,4 @@ mod scripted;
 mod scripted_flow;
 mod secure;
 mod support;
+mod terms;

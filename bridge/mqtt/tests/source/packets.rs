@@ -132,6 +132,8 @@ pub enum Sent {
     Publish,
     Ping,
     Disconnect(u8),
+    /// A DISCONNECT that changes for how many seconds the session is kept.
+    Leave(u32),
     Other(u8),
 }
 
@@ -197,7 +199,11 @@ pub fn decode(first: u8, body: &[u8]) -> Sent {
             Sent::Unsubscribe { id, filter: reader.string() }
         }
         12 => Sent::Ping,
-        14 => Sent::Disconnect(if body.is_empty() { 0 } else { reader.u8() }),
+        14 => {
+            let reason = if body.is_empty() { 0 } else { reader.u8() };
+            let properties = if reader.0.is_empty() { 0 } else { reader.varint() };
+            if properties > 0 && reader.u8() == 0x11 { Sent::Leave(reader.u32()) } else { Sent::Disconnect(reason) }
+        }
         _ => Sent::Other(first),
     }
 }

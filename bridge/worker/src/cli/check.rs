@@ -2,6 +2,8 @@
 
 use super::error::CliError;
 use super::{budget, files, output};
+use causeway_core::config::Config;
+use causeway_core::config::model::SessionMode;
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -40,13 +42,14 @@ fn answer(args: &Args) -> (String, u8) {
     let valid = errors == 0;
     let budgets = examined.config.as_ref().map(|config| config.budgets()).unwrap_or_default();
     let code = if valid { 0 } else { files::UNUSABLE };
+    let hints = examined.config.as_ref().and_then(|config| hints(config));
     let not_built = examined.clone().into_loaded().map(|loaded| causeway_core::config::not_built(&loaded)).unwrap_or_default();
     if args.json {
         let shown = if valid { budgets.iter().map(budget::as_json).collect() } else { Vec::new() };
         return (
             format!(
                 "{:#}\n",
-                json!({ "valid": valid, "faults": files::as_json(&examined.faults), "budgets": shown, "not_built": files::as_json(&not_built) })
+                json!({ "valid": valid, "faults": files::as_json(&examined.faults), "budgets": shown, "not_built": files::as_json(&not_built), "hints": hints })
             ),
             code,
         );
@@ -64,6 +67,9 @@ fn answer(args: &Args) -> (String, u8) {
     for one in &budgets {
         text.push_str(&format!("  {}\n", budget::summary(one)));
     }
+    if let Some(hints) = hints {
+        text.push_str(&format!("\n{hints}\n"));
+    }
     if !not_built.is_empty() {
         text.push_str("\n`run` of this release refuses what it does not do yet:\n");
         for fault in &not_built {
@@ -71,6 +77,19 @@ fn answer(args: &Args) -> (String, u8) {
         }
     }
     (text, code)
+}
+
+/// Whether a planned hand-over is quick; `None` where nothing is handed over.
+fn hints(config: &Config) -> Option<String> {
+    if !config.sessions.iter().any(|session| session.session_mode == SessionMode::Exclusive) {
+        return None;
+    }
+    Some(match crate::wiring::hint_token(config) {
+        Some(_) => format!("hints: on; replicas tell each other of a free lease at {}", config.http.transport_addr),
+        None => {
+            "hints: off; without `http.hint_token` a planned hand-over waits for a standby's next look (acquire_poll_interval)".to_owned()
+        }
+    })
 }
 
 fn counted(number: usize, noun: &str) -> String {

@@ -4,13 +4,14 @@ use super::error::CliError;
 use super::output::{self, Table};
 use super::{ConfigArgs, load};
 use crate::clock::SystemClock;
+use crate::members::is_fresh;
 use crate::wiring::{self, Purpose, StoreSet};
 use causeway_core::config::Config;
 use causeway_core::lease::row::{CorruptLease, LeaseRow, OwnerFacts, RawLease, Tuple};
 use causeway_core::lease::{Condition, LeaseAnswer, LeaseWrite};
 use causeway_core::outcome::{Fault, Outcome};
 use causeway_core::units::UnixMillis;
-use causeway_ports::{Clock as _, Leases};
+use causeway_ports::{Clock as _, Leases, MemberRecord};
 use clap::Subcommand;
 use serde_json::{Value, json};
 use std::process::ExitCode;
@@ -19,7 +20,7 @@ use std::sync::Arc;
 /// Commands on leases.
 #[derive(Debug, Subcommand)]
 pub enum LeaseCommand {
-    /// List the leases of the table
+    /// List the leases of the table and the members of the bridge
     List {
         #[allow(missing_docs, reason = "clap shows what ConfigArgs says")]
         #[command(flatten)]
@@ -60,7 +61,10 @@ pub enum LeaseCommand {
 /// Where the store cannot be read, or the row cannot be repaired.
 pub async fn execute(command: LeaseCommand) -> Result<ExitCode, CliError> {
     match command {
-        LeaseCommand::List { config, json } => list(&*open(&config).await?.1, json).await,
+        LeaseCommand::List { config, json } => {
+            let (config, leases) = open(&config).await?;
+            list(&*leases, &config, json).await
+        }
         LeaseCommand::Show { config, session, json } => {
             let (config, leases) = open(&config).await?;
             let key = key_of(&config, &session)?;
@@ -98,12 +102,17 @@ fn told(fault: Fault) -> CliError {
     CliError::fault(format!("stores.lease: {fault}"))
 }
 
-async fn list(leases: &dyn Leases, json: bool) -> Result<ExitCode, CliError> {
+/// Leases, and the members of the bridge that may hold them.
+async fn list(leases: &dyn Leases, config: &Config, json: bool) -> Result<ExitCode, CliError> {
     let rows = leases.list().await.map_err(told)?;
+    let members = leases.list_members(&config.bridge.id).await.map_err(told)?;
+    let (now, interval) = (SystemClock.wall(), config.bridge.cluster.member_interval.get());
     if json {
-        return output::json(&Value::Array(rows.into_iter().map(|(key, raw)| described(&key, raw)).collect()));
+        let leases: Vec<Value> = rows.into_iter().map(|(key, raw)| described(&key, raw)).collect();
+        let members: Vec<Value> =
+            members.iter().map(|member| described_member(member, is_fresh(member.written_at, now, interval))).collect();
+        return output::json(&json!({ "leases": leases, "members": members }));
     }
-    let now = SystemClock.wall();
     let mut table = Table::new(&["LEASE", "STATE", "OWNER", "VERSION", "RENEWED", "TTL", "LEVEL"]);
     for (key, raw) in rows {
         let facts = raw.facts.clone();
@@ -120,7 +129,36 @@ async fn list(leases: &dyn Leases, json: bool) -> Result<ExitCode, CliError> {
             Err(corrupt) => vec![key, corrupt.to_string()],
         });
     }
-    output::line(&table.render())
+    output::line(&table.render())?;
+    let mut table = Table::new(&["MEMBER", "ROLE", "STATE", "SEEN", "AZ", "ENDPOINT", "LEVELS"]);
+    for member in &members {
+        let levels: Vec<String> = member.sessions.iter().map(|(session, level)| format!("{session}={level}")).collect();
+        let or_none = |text: Option<&String>| text.cloned().unwrap_or_else(|| "-".to_owned());
+        table.row(vec![
+            member.owner.clone(),
+            member.role.clone(),
+            if is_fresh(member.written_at, now, interval) { "fresh" } else { "stale" }.to_owned(),
+            output::ago(now.since(member.written_at)),
+            or_none(member.facts.az.as_ref()),
+            or_none(member.facts.endpoints.get("http")),
+            if levels.is_empty() { "-".to_owned() } else { levels.join(" ") },
+        ]);
+    }
+    output::line(&format!("\n{}", table.render()))
+}
+
+fn described_member(member: &MemberRecord, fresh: bool) -> Value {
+    json!({
+        "owner": member.owner,
+        "role": member.role,
+        "state": if fresh { "fresh" } else { "stale" },
+        "started_at": member.started_at,
+        "written_at": member.written_at,
+        "az": member.facts.az,
+        "task_arn": member.facts.task_arn,
+        "endpoints": member.facts.endpoints,
+        "sessions": member.sessions,
+    })
 }
 
 fn show(key: &str, raw: RawLease, json: bool) -> Result<ExitCode, CliError> {
@@ -152,6 +190,8 @@ fn described(key: &str, raw: RawLease) -> Value {
             "task_arn": facts.task_arn,
             "service_level": facts.service_level,
             "service_level_since": facts.service_level_since,
+            "left_because": facts.left_because,
+            "left_since": facts.left_since,
         }),
     }
 }

@@ -3,8 +3,10 @@
 use super::error::{CliError, exit};
 use super::{ConfigArgs, load};
 use crate::clock::SystemClock;
-use crate::http::{self, monitor::Monitor};
+use crate::hints::HintBoard;
+use crate::http::{self, monitor::Monitor, transport::Transport};
 use crate::instance;
+use crate::members::Membership;
 use crate::status::StatusBoard;
 use crate::supervisor::{self, End, Program, Signals};
 use crate::telemetry::Metrics;
@@ -16,7 +18,7 @@ use causeway_core::config::model::{self, MetricsExporter};
 use causeway_core::config::{Config, Loaded, Secret};
 use causeway_core::outcome::{Fault, FaultClass, FaultCode};
 use causeway_core::timing::Nanos;
-use causeway_ports::Sink;
+use causeway_ports::{Leases, MemberRecord, Sink};
 use clap::{Args, ValueEnum};
 use core::time::Duration;
 use futures_util::future::join_all;
@@ -62,8 +64,18 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
     }
     // Signals are heard from here on: a stop during the start ends it in order too.
     let signals = Signals::new()?;
-    let instance_id = instance::instance_id(config.bridge.instance_name()).await;
     let listener = http::bind("http.monitor_addr", config.http.monitor_addr.get()).await?;
+    let hints = HintBoard::default();
+    let transport = match wiring::hint_token(config) {
+        Some(token) => {
+            let listener = http::bind("http.transport_addr", config.http.transport_addr.get()).await?;
+            Some((Transport::new(hints.clone(), token.reveal()), listener))
+        }
+        None => None,
+    };
+    let task = instance::ecs_task().await;
+    let instance_id = instance::instance_id(config.bridge.instance_name(), task.as_ref());
+    let listens_on = transport.as_ref().and_then(|(_, listener)| listener.local_addr().ok());
     let aws = wiring::aws(config).await;
     let stores = StoreSet::open(&config.stores, aws.as_ref(), Purpose::Run)?;
     let sinks = wiring::sinks(config, aws.as_ref())?;
@@ -76,12 +88,16 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
         instance_id: instance_id.clone(),
         owner: format!("{instance_id}#{:016x}", boot_nonce()?),
         looks_late: args.role == Role::Control,
+        facts: instance::facts(&config.bridge.cluster.endpoints, task.as_ref(), listens_on),
+        hints,
         clock: clock.clone(),
         metrics: metrics.clone(),
         status: status.clone(),
         stop: stop.clone(),
     };
     let sessions = wiring::sessions(config, &stores, &sinks, &shared)?;
+    let membership =
+        stores.leases.clone().filter(|_| wiring::is_member(config)).map(|leases| membership(leases, config, args.role, &shared));
     let collector = Collector { metrics, status: status.clone(), outbox: stores.outbox.clone(), sinks };
     let key = config.http.monitor_api_key.as_ref().map(Secret::reveal);
     let exporter = (config.bridge.metrics_exporter == MetricsExporter::Emf).then(|| Exporter::new(&config.bridge.id, &instance_id));
@@ -91,6 +107,8 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
         sessions,
         monitor: Monitor::new(collector.clone(), wiring::topology(config), key),
         listener,
+        transport,
+        membership,
         exporter,
         collector,
         status,
@@ -102,6 +120,24 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
         End::Fault => exit::FAULT,
         End::SecondSignal => exit::SECOND_SIGNAL,
     }))
+}
+
+/// This process among the members of its bridge.
+fn membership(leases: Arc<dyn Leases>, config: &Config, role: Role, shared: &Shared) -> Membership {
+    let record = MemberRecord {
+        bridge: config.bridge.id.to_string(),
+        owner: shared.owner.clone(),
+        role: match role {
+            Role::Worker => "worker",
+            Role::Control => "control",
+        }
+        .to_owned(),
+        facts: shared.facts.clone(),
+        started_at: shared.clock.wall(),
+        ..MemberRecord::default()
+    };
+    let interval = config.bridge.cluster.member_interval.get();
+    Membership { leases, record, interval, status: shared.status.clone(), clock: Arc::clone(&shared.clock) }
 }
 
 /// Says at every start what a failover may cost at most, whether an objective is declared or not.

@@ -3,6 +3,7 @@
 mod auth;
 pub mod monitor;
 mod page;
+pub mod transport;
 
 use core::net::SocketAddr;
 use std::io;

@@ -2,7 +2,7 @@
 
 use super::auth::ApiKey;
 use super::page;
-use crate::status::{BridgeStatus, LogPhase, RouteStatus, ServiceLevel, SessionRole, SessionStatus};
+use crate::status::{BridgeStatus, LogPhase, ReadinessLevel, RouteStatus, ServiceLevel, SessionRole, SessionStatus};
 use crate::telemetry::collect::Collector;
 use crate::telemetry::prometheus;
 use axum::extract::{Query, Request, State};
@@ -112,9 +112,9 @@ struct ReadyQuery {
 
 async fn ready(State(monitor): State<Monitor>, Query(query): Query<ReadyQuery>) -> Response {
     let requested = match query.level.as_deref() {
-        None => ServiceLevel::Full,
-        Some(name) => match ServiceLevel::parse(name) {
-            Some(level) if level > ServiceLevel::Down => level,
+        None => ReadinessLevel::Full,
+        Some(name) => match ReadinessLevel::parse(name) {
+            Some(level) if level > ReadinessLevel::Down => level,
             Some(_) | None => {
                 return answer(StatusCode::BAD_REQUEST, json!({ "error": "level is one of live, running, connected, subscribed, full" }));
             }
@@ -123,16 +123,11 @@ async fn ready(State(monitor): State<Monitor>, Query(query): Query<ReadyQuery>) 
     let status = monitor.now();
     let ready = is_ready(&status, requested);
     let word = if ready { "ready" } else { "not_ready" };
-    answer(code(ready), json!({ "status": word, "role": role(&status), "level": status.service_level, "requested": requested }))
+    answer(code(ready), json!({ "status": word, "role": status.role, "level": status.readiness, "requested": requested }))
 }
 
-fn is_ready(status: &BridgeStatus, requested: ServiceLevel) -> bool {
-    !status.shutting_down && status.service_level >= requested
-}
-
-fn role(status: &BridgeStatus) -> &'static str {
-    let owns = status.sessions.iter().any(|session| session.role == SessionRole::Owner);
-    if owns || status.sessions.is_empty() { "owner" } else { "standby" }
+fn is_ready(status: &BridgeStatus, requested: ReadinessLevel) -> bool {
+    !status.shutting_down && status.readiness >= requested
 }
 
 fn health_word(status: &BridgeStatus) -> &'static str {
@@ -141,7 +136,7 @@ fn health_word(status: &BridgeStatus) -> &'static str {
         "not_running"
     } else if !status.stalled.is_empty() || status.sessions.iter().any(ended) {
         "unhealthy"
-    } else if status.service_level < ServiceLevel::Connected {
+    } else if status.readiness < ReadinessLevel::Connected || status.sessions.iter().any(|session| session.store_failing) {
         "unavailable"
     } else {
         "ok"
@@ -162,11 +157,11 @@ async fn deep_health(State(monitor): State<Monitor>) -> Response {
         "healthy": word == "ok",
         "status": word,
         "instance_id": status.instance_id,
-        "role": role(&status),
-        "ready_for_traffic": is_ready(&status, ServiceLevel::Full),
+        "role": status.role,
+        "ready_for_traffic": is_ready(&status, ReadinessLevel::Full),
         "empty": status.sessions.is_empty(),
         "service_level": status.service_level,
-        "level": status.service_level as u8,
+        "level": status.readiness,
         "stalled": status.stalled,
         "sessions": sessions,
         "routes": route_views(&status),
@@ -185,6 +180,8 @@ fn deep_session(session: &SessionStatus, status: &BridgeStatus) -> Value {
         "refused": session.refused,
         "ready": session.service_level >= ServiceLevel::Full && !status.shutting_down,
         "service_level": session.service_level,
+        "level": session.readiness,
+        "store_failing": session.store_failing,
         "unsettled_count": session.outbox.entries,
         "oldest_unsettled_age_ms": session.outbox.oldest_received_at.map(|at| status.taken_at.since(at).as_millis() as u64),
         "unacknowledged": session.source.unacknowledged,
@@ -198,6 +195,9 @@ async fn topology(State(monitor): State<Monitor>) -> Response {
     if let Some(object) = body.as_object_mut() {
         object.insert("bridge_id".to_owned(), json!(status.bridge_id));
         object.insert("instance_id".to_owned(), json!(status.instance_id));
+        object.insert("role".to_owned(), json!(status.role));
+        let leases = status.sessions.iter().filter_map(|session| Some((session.id.clone(), json!(session.lease.as_ref()?))));
+        object.insert("leases".to_owned(), Value::Object(leases.collect()));
     }
     answer(StatusCode::OK, body)
 }
@@ -236,7 +236,7 @@ async fn status(State(monitor): State<Monitor>) -> Response {
     let body = json!({
         "version": env!("CARGO_PKG_VERSION"),
         "health": health_word(&status),
-        "ready": is_ready(&status, ServiceLevel::Full),
+        "ready": is_ready(&status, ReadinessLevel::Full),
         "bridge": status,
         "accounts": route_views(&status),
         "memory_bytes": crate::telemetry::collect::memory().map(|memory| memory.resident),

@@ -3,7 +3,7 @@
 use crate::parts::SessionParts;
 use causeway_core::lease::LeaseAnswer;
 use causeway_core::lease::row::{OwnerFacts, RawLease};
-use causeway_core::member::{self, Member, Term};
+use causeway_core::member::{self, Handover, LeaseCounters, Member, Term};
 use causeway_core::outcome::{Fault, Outcome};
 use causeway_core::units::{Instant, UnixMillis};
 use causeway_core::worker::counters::RouteCounters;
@@ -30,6 +30,8 @@ pub(super) enum Event {
     Converged,
     /// The source lost its broker.
     BrokerLost,
+    /// Somebody says that the lease is free.
+    Hint,
     /// Time went by.
     Tick,
     /// Stop.
@@ -57,6 +59,22 @@ impl Engine {
         match self {
             Self::Alone(_) => RouteCounters::default(),
             Self::Member(member) => member.past_counters().get(route).cloned().unwrap_or_default(),
+        }
+    }
+
+    /// How it came by the lease that it holds, if somebody had it before.
+    pub(super) fn handover(&self) -> Option<&Handover> {
+        match self {
+            Self::Alone(_) => None,
+            Self::Member(member) => member.handover(),
+        }
+    }
+
+    /// What it counted about its lease.
+    pub(super) fn lease_counters(&self) -> LeaseCounters {
+        match self {
+            Self::Alone(_) => LeaseCounters::default(),
+            Self::Member(member) => member.lease_counters(),
         }
     }
 
@@ -90,7 +108,7 @@ impl Engine {
                     Event::Shutdown { drain_until } => worker::Event::Shutdown { drain_until },
                     Event::Tick => worker::Event::Tick,
                     // There is no lease, and nobody to hand over to.
-                    Event::LeaseRead(_) | Event::LeaseWritten(_) | Event::Converged | Event::BrokerLost => return Vec::new(),
+                    Event::LeaseRead(_) | Event::LeaseWritten(_) | Event::Converged | Event::BrokerLost | Event::Hint => return Vec::new(),
                 };
                 let effects = owner.apply(now, wall, event);
                 effects.into_iter().map(|effect| member::Effect::Owner { term: Term(0), effect }).collect()
@@ -102,6 +120,7 @@ impl Engine {
                     Event::LeaseWritten(outcome) => member::Event::LeaseWritten(outcome),
                     Event::Converged => member::Event::Converged,
                     Event::BrokerLost => member::Event::BrokerLost,
+                    Event::Hint => member::Event::Hint,
                     Event::Tick => member::Event::Tick,
                     Event::Shutdown { drain_until } => member::Event::Shutdown { drain_until },
                 };

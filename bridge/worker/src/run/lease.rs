@@ -1,10 +1,11 @@
 //! Calls to the lease store, and the gate that a source asks before it connects and before it subscribes.
 
 use super::engine::Event;
+use crate::hints::Hinter;
 use crate::parts::{LeaseParts, SessionParts, SubscriptionParts};
 use async_trait::async_trait;
-use causeway_core::lease::LeaseWrite;
 use causeway_core::lease::row::LeaseRow;
+use causeway_core::lease::{LeaseAnswer, LeaseWrite};
 use causeway_core::outcome::{Fault, FaultCode, Outcome};
 use causeway_core::subscriptions::{UnknownHistory, may_connect, plan};
 use causeway_ports::{ConnectionGate, Leases};
@@ -20,12 +21,21 @@ pub(super) struct LeaseCalls {
     leases: Arc<dyn Leases>,
     key: String,
     timeout: Duration,
+    session: String,
+    hinter: Option<Hinter>,
     tasks: JoinSet<Event>,
 }
 
 impl LeaseCalls {
-    pub(super) fn new(parts: &LeaseParts) -> Self {
-        Self { leases: Arc::clone(&parts.leases), key: parts.candidate.key.clone(), timeout: parts.call_timeout, tasks: JoinSet::new() }
+    pub(super) fn new(parts: &LeaseParts, session: &str) -> Self {
+        Self {
+            leases: Arc::clone(&parts.leases),
+            key: parts.candidate.key.clone(),
+            timeout: parts.call_timeout,
+            session: session.to_owned(),
+            hinter: parts.hinter.clone(),
+            tasks: JoinSet::new(),
+        }
     }
 
     /// The answer of the call that is under way; never, while there is none. Cancel-safe.
@@ -48,10 +58,16 @@ impl LeaseCalls {
         });
     }
 
+    /// Writes the row. Where that gives the lease back, the other members are told before the answer is: afterwards this process may be gone.
     pub(super) fn write(&mut self, write: LeaseWrite) {
         let (leases, key, timeout) = (Arc::clone(&self.leases), self.key.clone(), self.timeout);
+        let hinter = self.hinter.clone().filter(|_| write.row.tuple.is_released());
+        let session = self.session.clone();
         self.tasks.spawn(async move {
             let answer = tokio::time::timeout(timeout, leases.write(&key, &write)).await;
+            if let (Some(hinter), Ok(Outcome::Done(LeaseAnswer::Written))) = (hinter, &answer) {
+                hinter.tell(&session).await;
+            }
             Event::LeaseWritten(answer.unwrap_or_else(|_| Outcome::Unknown(late("lease", timeout))))
         });
     }

@@ -6,11 +6,11 @@ mod lease;
 mod report;
 
 use crate::parts::{RouteParts, SessionParts};
-use crate::status::{BEAT_INTERVAL, LastFault, LogPhase, RefusedFilter, ServiceLevel, SessionStatus};
+use crate::status::{BEAT_INTERVAL, LastFault, LeaseStatus, LogPhase, RefusedFilter, ServiceLevel, SessionStatus};
 use crate::telemetry::AppendResult;
 use causeway_core::drain::{BatchId, BatchLimits};
 use causeway_core::log::writer::{SegmentOptions, WriterEnd};
-use causeway_core::member::{Effect, Part, Term};
+use causeway_core::member::{Effect, Part, Reason, Term};
 use causeway_core::message::Entry;
 use causeway_core::outcome::{Fault, FaultCode, Outcome};
 use causeway_core::units::Instant;
@@ -24,7 +24,7 @@ use lease::{HeldLease, LeaseCalls, SessionGate};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use thiserror::Error;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tracing::{error, info, warn};
 
 /// Closing the source flushes acknowledgements; a broker that does not read them any more gets so long.
@@ -107,6 +107,8 @@ struct Session {
     term_began: Instant,
     due_since: Option<Instant>,
     told_level: Option<ServiceLevel>,
+    /// The term whose way to full service has been told.
+    told_failover: Option<Term>,
     /// Whether the last send that ended was not accepted.
     sending_fails: bool,
     last_logged: Option<(FaultCode, Instant)>,
@@ -135,6 +137,7 @@ impl Session {
             id: parts.session.clone(),
             broker: parts.broker.clone(),
             subscriptions_wanted: parts.subscriptions_wanted,
+            lease: parts.lease.as_ref().map(|_| LeaseStatus::default()),
             ..SessionStatus::default()
         };
         let routes = parts.routes.len();
@@ -142,7 +145,7 @@ impl Session {
             engine: Engine::new(&parts, options, now),
             term: Term(0),
             dispatch: Dispatch::new(parts.log.clone(), Arc::clone(&parts.outbox), parts.dead_letters.clone()),
-            lease: parts.lease.as_ref().map(LeaseCalls::new),
+            lease: parts.lease.as_ref().map(|lease| LeaseCalls::new(lease, &parts.session)),
             held: watch::Sender::new(None),
             source: None,
             stopping: false,
@@ -154,6 +157,7 @@ impl Session {
             term_began: now,
             due_since: None,
             told_level: None,
+            told_failover: None,
             sending_fails: false,
             last_logged: None,
             ended: None,
@@ -171,11 +175,13 @@ impl Session {
         let beat = self.published_at.plus(BEAT_INTERVAL);
         let wake = self.engine.wake_at(now).map_or(beat, |at| at.min(beat));
         let wants_input = self.engine.wants_input(now);
+        let hint = self.parts.lease.as_ref().map(|lease| &*lease.hinted);
         let (term, source, lease) = (self.term, &mut self.source, &mut self.lease);
         tokio::select! {
             biased;
             () = self.parts.stop.cancelled(), if !self.stopping => Input::Stop,
             event = next_answer(lease) => Input::Engine(event),
+            () = hinted(hint), if !self.stopping => Input::Engine(Event::Hint),
             event = self.dispatch.next() => Input::Engine(Event::Owner(term, event)),
             event = next_of(source), if wants_input => Input::Source(event),
             () = tokio::time::sleep(wake.since(now)) => Input::Engine(Event::Tick),
@@ -184,7 +190,10 @@ impl Session {
 
     async fn apply(&mut self, input: Input) {
         let events = match input {
-            Input::Engine(event) => vec![event],
+            Input::Engine(event) => {
+                self.note_lease(&event);
+                vec![event]
+            }
             Input::Source(event) => self.source_event(event),
             Input::Stop => {
                 self.stopping = true;
@@ -230,7 +239,8 @@ impl Session {
                 self.status.subscriptions_active = granted;
                 self.status.refused = refused.into_iter().map(|(filter, fault)| RefusedFilter { filter, reason: fault.detail }).collect();
                 info!(granted, wanted = self.status.subscriptions_wanted, "subscribed");
-                (granted >= self.status.subscriptions_wanted).then_some(Event::Converged).into_iter().collect()
+                // A filter that the broker refuses is no reason for another worker to try: the way to the broker is there.
+                vec![Event::Converged]
             }
             SourceEvent::Disconnected { connection, fault, retry_in } => {
                 self.disconnected(connection, &fault, retry_in);
@@ -303,6 +313,9 @@ impl Session {
     /// Logs the member's new part. A new term has its own tasks: those of the one before end with it.
     fn became(&mut self, part: Part) {
         self.dirty = true;
+        if let Some(lease) = &mut self.status.lease {
+            lease.watched &= matches!(part, Part::Standby | Part::Owner { .. });
+        }
         let held = match &part {
             Part::Owner { term, version } => {
                 self.term = *term;
@@ -322,6 +335,10 @@ impl Session {
             }
             Part::Stuck(corrupt) => {
                 error!(%corrupt, "nobody can own this session until the lease row is repaired");
+                None
+            }
+            Part::SteppingDown(Reason::Shutdown) => {
+                info!("giving the lease back, as told");
                 None
             }
             Part::SteppingDown(reason) => {
@@ -375,6 +392,7 @@ impl Session {
                 self.dirty = true;
             }
             Observation::Stored { entries, bytes, took } => {
+                self.dirty |= core::mem::take(&mut self.status.store_failing);
                 self.parts.metrics.observe_append(session, AppendResult::Stored, took, entries, bytes)
             }
             Observation::Delivered { route, latency } => {
@@ -413,6 +431,7 @@ impl Session {
             warn!(doing, code = fault.code.as_str(), detail = %fault.detail, "trying again; nothing is lost meanwhile");
         }
         if doing == "outbox" {
+            self.dirty |= !core::mem::replace(&mut self.status.store_failing, true);
             self.parts.metrics.observe_append_fault(&self.parts.session, fault);
         }
         self.status.last_fault = Some(LastFault::new(self.parts.clock.wall(), doing, fault));
@@ -457,6 +476,14 @@ impl Session {
 async fn next_answer(lease: &mut Option<LeaseCalls>) -> Event {
     match lease {
         Some(lease) => lease.next().await,
+        None => core::future::pending().await,
+    }
+}
+
+/// A hint that the lease is free; never, where there is no lease.
+async fn hinted(hint: Option<&Notify>) {
+    match hint {
+        Some(hint) => hint.notified().await,
         None => core::future::pending().await,
     }
 }

@@ -1,13 +1,15 @@
 //! What a session tells about itself.
 
 use super::Session;
+use super::engine::Event;
 use crate::parts::RouteParts;
-use crate::status::{DropReason, LogPhase, OutboxDepth, RouteStatus, SessionRole};
+use crate::status::{DropReason, Failover, LogPhase, OutboxDepth, RouteStatus, ServiceLevel, SessionRole};
 use causeway_core::lease::row::OwnerFacts;
 use causeway_core::units::UnixMillis;
 use causeway_core::worker::counters::{self, RouteCounters};
 use causeway_core::worker::{OwnerStatus, Phase};
 use core::time::Duration;
+use tracing::info;
 
 impl Session {
     /// Publishes the session and its routes.
@@ -38,16 +40,48 @@ impl Session {
         self.dirty = false;
     }
 
-    /// Puts the level of service into the lease row with the next renewal, for people and for whoever measures a failover.
+    /// Keeps in mind whether the lease row can be read.
+    pub(super) fn note_lease(&mut self, event: &Event) {
+        if let (Some(lease), Event::LeaseRead(answer)) = (&mut self.status.lease, event)
+            && lease.watched != answer.is_ok()
+        {
+            lease.watched = answer.is_ok();
+            self.dirty = true;
+        }
+    }
+
+    /// Puts the level of service into the lease row with the next renewal, for people, and tells how long a failover took once it is full.
     fn tell_the_lease(&mut self) {
         let (now, wall) = (self.now(), self.parts.clock.wall());
         self.status.beat_at = now;
-        let level = self.status.level(now);
+        let level = self.status.service(now);
+        if level == ServiceLevel::Full && self.told_failover != Some(self.term) {
+            self.told_failover = Some(self.term);
+            self.tell_failover(wall);
+        }
+        if let Some(lease) = &mut self.status.lease {
+            lease.held = self.status.role == SessionRole::Owner;
+            lease.counters = self.engine.lease_counters();
+        }
         let Some(lease) = self.parts.lease.as_ref().filter(|_| self.told_level != Some(level)) else { return };
         self.told_level = Some(level);
         let facts =
             OwnerFacts { service_level: Some(level.as_str().to_owned()), service_level_since: Some(wall), ..lease.candidate.facts.clone() };
         self.engine.tell(facts);
+    }
+
+    /// Full service under a lease that was another's: how long the session had been without it.
+    fn tell_failover(&mut self, wall: UnixMillis) {
+        let (now, version) = (self.now(), self.status.epoch.map_or(0, |epoch| epoch.0));
+        let Some(handover) = self.engine.handover() else { return };
+        let took = handover.until(now, wall);
+        let (cause, start, from) = (handover.cause, handover.start, handover.from.as_deref().unwrap_or("-").to_owned());
+        self.parts.metrics.observe_failover(&self.parts.session, cause, start, took);
+        let seconds = took.as_secs_f64();
+        info!(cause = cause.as_str(), start = start.as_str(), seconds, version, %from, "full service after a failover");
+        if let Some(lease) = &mut self.status.lease {
+            lease.last_failover = Some(Failover { cause, start, seconds, version, at: wall });
+        }
     }
 
     fn tell_of_owner(&mut self, owner: &OwnerStatus, wall: UnixMillis) {

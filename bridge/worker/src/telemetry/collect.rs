@@ -75,6 +75,14 @@ impl Collector {
         self.set(Metric::SubscriptionsWanted, labels, session.subscriptions_wanted as u64);
         self.set(Metric::SubscriptionsActive, labels, session.subscriptions_active as u64);
         self.set(Metric::ServiceLevel, labels, session.service_level as u64);
+        self.set(Metric::ReadinessLevel, labels, session.readiness as u64);
+        if let Some(lease) = &session.lease {
+            self.set(Metric::LeaseHeld, labels, u64::from(lease.held));
+            self.set(Metric::LeaseTransfers, labels, lease.counters.transfers);
+            self.set(Metric::LeaseExpiries, labels, lease.counters.expiries);
+            self.set(Metric::LeaseRenewFailures, labels, lease.counters.renew_failures);
+            self.set(Metric::BrokerHealthStepDowns, labels, lease.counters.broker_step_downs);
+        }
         self.set(Metric::AdmissionPaused, labels, u64::from(session.paused));
         let source = &session.source;
         self.set(Metric::MqttReceived, labels, source.received);
@@ -87,6 +95,9 @@ impl Collector {
         self.set(Metric::MqttPoison, labels, source.poison_packets);
         self.set(Metric::MqttWindowOverruns, labels, source.window_overruns);
         self.set(Metric::MqttQos0Dropped, labels, source.dropped_qos0);
+        self.set(Metric::SubscriptionsRefused, labels, source.refusals);
+        self.set(Metric::SubscriptionsQuarantined, labels, source.quarantined);
+        self.set(Metric::MqttUnmatchedHeld, labels, source.unmatched_held);
     }
 
     fn route(&self, route: &RouteStatus) {

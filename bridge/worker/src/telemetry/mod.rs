@@ -12,7 +12,7 @@ pub mod prometheus;
 pub mod registry;
 
 pub use causeway_core::metrics::AppendResult;
-use causeway_core::metrics::Metric;
+use causeway_core::metrics::{FailoverCause, FailoverStart, Metric};
 use causeway_core::outcome::{Fault, FaultCode, Outcome};
 use core::time::Duration;
 use registry::{FamilySnapshot, Registry};
@@ -67,6 +67,11 @@ impl Metrics {
     /// The destination accepted messages, each so long after it had been received.
     pub fn observe_deliveries(&self, route: &str, ages: impl IntoIterator<Item = Duration>) {
         self.0.observe(Metric::DeliveryLatency, &[route], ages.into_iter().map(|age| age.as_secs_f64()));
+    }
+
+    /// A session that another owned before is at full service here, so long after that one failed or gave it back.
+    pub fn observe_failover(&self, session: &str, cause: FailoverCause, start: FailoverStart, took: Duration) {
+        self.0.observe(Metric::FailureToFull, &[session, cause.as_str(), start.as_str()], [took.as_secs_f64()]);
     }
 
     /// Every series that has a value.

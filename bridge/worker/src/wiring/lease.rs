@@ -1,14 +1,15 @@
 //! What a session under a lease needs.
 
-use super::{Shared, StoreSet, WiringError};
+use super::{Shared, StoreSet, WiringError, hint_token};
+use crate::hints::Hinter;
 use crate::parts::LeaseParts;
 use causeway_core::config::Config;
 use causeway_core::config::StepDown;
 use causeway_core::config::model::{Session, SessionMode};
 use causeway_core::lease::holder::Upkeep;
-use causeway_core::lease::row::OwnerFacts;
 use causeway_core::lease::standby::Candidate;
 use causeway_core::timing::Nanos;
+use causeway_ports::Leases;
 use core::time::Duration;
 use std::sync::Arc;
 
@@ -38,7 +39,7 @@ pub(super) fn lease_parts(
     let longest_poll = poll.mul_f64(1.25);
     Ok(Some(LeaseParts {
         leases: Arc::clone(&leases),
-        candidate: Candidate { key: format!("LEASE#{}", session.id), owner: shared.owner.clone(), ttl, facts: OwnerFacts::default() },
+        candidate: Candidate { key: format!("LEASE#{}", session.id), owner: shared.owner.clone(), ttl, facts: shared.facts.clone() },
         upkeep: Upkeep {
             ttl,
             renew_interval: span(cadence.renew_interval),
@@ -46,6 +47,8 @@ pub(super) fn lease_parts(
             max_fails: cadence.max_renew_fails,
             guard: (ttl / GUARD_SHARE).min(GUARD_LONGEST),
         },
+        hinted: shared.hints.listen(&session.id),
+        hinter: hinter(config, &leases, shared)?,
         call_timeout: call,
         poll_interval: poll,
         looks_late: shared.looks_late,
@@ -58,6 +61,12 @@ pub(super) fn lease_parts(
             Some(StepDown::Off) | None => None,
         },
     }))
+}
+
+fn hinter(config: &Config, leases: &Arc<dyn Leases>, shared: &Shared) -> Result<Option<Hinter>, WiringError> {
+    let Some(token) = hint_token(config) else { return Ok(None) };
+    let hinter = Hinter::new(Arc::clone(leases), &config.bridge.id, &shared.owner, token.clone());
+    hinter.map(Some).map_err(|error| WiringError::new("http.hint_token", "E_HTTP_CLIENT", error.to_string()))
 }
 
 fn span(nanos: Nanos) -> Duration {

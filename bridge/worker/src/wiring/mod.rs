@@ -10,15 +10,17 @@ pub use source::source_options;
 pub use stores::{Purpose, StoreSet};
 pub use subscriptions::storage_identity;
 
+use crate::hints::HintBoard;
 use crate::parts::{NamedSinks, RouteParts, SessionParts};
-use crate::status::{SessionRole, SessionStatus, StatusBoard};
+use crate::status::{LeaseStatus, SessionRole, SessionStatus, StatusBoard};
 use crate::telemetry::Metrics;
 use capped::CappedSink;
 use causeway_aws::{AwsClients, AwsOptions, SqsOptions, SqsSink};
-use causeway_core::config::model::{OutboxOptions, Route, Session};
-use causeway_core::config::{Config, SqsSenderSettings, StoreBackend};
+use causeway_core::config::model::{OutboxOptions, Route, Session, SessionMode};
+use causeway_core::config::{Config, Secret, SqsSenderSettings, StoreBackend};
 use causeway_core::dead_letter::Destination;
 use causeway_core::identity::LogName;
+use causeway_core::lease::row::OwnerFacts;
 use causeway_core::outcome::Fault;
 use causeway_ports::{Clock, Sink};
 use serde_json::{Value, json};
@@ -115,6 +117,10 @@ pub struct Shared {
     pub owner: String,
     /// Whether it takes over only after the others had their chance (the control role).
     pub looks_late: bool,
+    /// What leases and the member's row tell of it.
+    pub facts: OwnerFacts,
+    /// Where hints for its sessions come in.
+    pub hints: HintBoard,
     /// The clocks.
     pub clock: Arc<dyn Clock>,
     /// Where observations go.
@@ -174,6 +180,7 @@ fn session_parts(
         broker: options.broker_url.to_string(),
         role: SessionRole::Standby,
         subscriptions_wanted: options.subscriptions.len(),
+        lease: (session.session_mode == SessionMode::Exclusive).then(LeaseStatus::default),
         ..SessionStatus::default()
     };
     // From here on the loop owes signs of life.
@@ -198,6 +205,19 @@ fn session_parts(
         stop: shared.stop.clone(),
         drain_ceiling: config.bridge.drain_ceiling(),
     })
+}
+
+/// Whether other processes may own a session of this one, or share its work: then it is a member of a bridge.
+#[must_use]
+pub fn is_member(config: &Config) -> bool {
+    config.bridge.is_clustered() || config.sessions.iter().any(|session| session.session_mode == SessionMode::Exclusive)
+}
+
+/// The token of hints, where there are any: a member has a token, and leases to tell of.
+#[must_use]
+pub fn hint_token(config: &Config) -> Option<&Secret> {
+    let exclusive = config.sessions.iter().any(|session| session.session_mode == SessionMode::Exclusive);
+    config.http.hint_token.as_ref().filter(|_| exclusive)
 }
 
 fn route_parts(config: &Config, route: &Route, session: &Session, sinks: &[(String, Arc<dyn Sink>)]) -> Result<RouteParts, WiringError> {

@@ -30,6 +30,8 @@ pub fn source_options(config: &Config, session: &Session, part: &str) -> Result<
     options.max_packet_bytes = settings.max_packet_bytes;
     options.connect_timeout = settings.connect_timeout;
     options.reconcile_timeout = settings.reconcile_timeout;
+    options.unmatched_grace = session.options.session.unmatched_grace.get();
+    options.strict_subscriptions = session.strict_subscriptions;
     options.reconnect_delay = settings.reconnect_delay;
     options.reconnect_max_delay = settings.reconnect_max_delay;
     options.allow_plaintext_credentials = settings.allow_plaintext_credentials;

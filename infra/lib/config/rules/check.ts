@@ -28,7 +28,7 @@ export class Check {
   public names(section: string, things: readonly { id?: string }[]): void {
     const seen = new Set<string>();
     things.forEach(({ id }, index) => {
-      if (id === undefined) return;
+      if (id === undefined || id === "") return;
       if (seen.has(id))
         this.error(
           "E_DUPLICATE_ID",

@@ -1,5 +1,6 @@
 //! Telemetry that looks like telemetry and can be computed again from its number.
 
+use crate::random::Random;
 use std::fmt::Write as _;
 
 /// Everything that the payloads of one run depend on.
@@ -51,9 +52,9 @@ impl Plan {
     /// The payload: the same bytes for the same arguments, always.
     #[must_use]
     pub fn payload(&self, index: u64, attempt: u32) -> Vec<u8> {
-        let mut random = SplitMix(seed(&self.run, index, attempt));
+        let mut random = Random::new(seed(&self.run, index, attempt));
         let sequence = index / self.devices.max(1);
-        let milli = |random: &mut SplitMix, from: u64, span: u64| {
+        let milli = |random: &mut Random, from: u64, span: u64| {
             let value = from + random.next() % span;
             format!("{}.{:03}", value / 1000, value % 1000)
         };
@@ -99,19 +100,6 @@ pub fn identify(payload: &[u8]) -> Option<Identity> {
 fn seed(run: &str, index: u64, attempt: u32) -> u64 {
     let run = run.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
     run ^ index.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (u64::from(attempt) << 56)
-}
-
-/// The generator of Steele, Lea and Flood (2014): small, and good enough for made-up readings.
-struct SplitMix(u64);
-
-impl SplitMix {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
 }
 
 #[cfg(test)]

@@ -1,11 +1,10 @@
 //! mosquitto.
 
-use super::process::{Lifetime, Spawned};
+use super::process::{self, Lifetime, Spawned};
 use anyhow::{Context as _, Result, bail};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::net::TcpStream;
-use tokio::process::Command;
 
 /// How long mosquitto gets to open its port, or to write its state and end.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -73,6 +72,25 @@ impl Broker {
         self.wait_open().await
     }
 
+    /// Kills it with SIGKILL: what it has not saved is gone.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub async fn kill(&mut self) -> Result<()> {
+        self.process.kill().await
+    }
+
+    /// Changes, for the next start, whether it keeps its state.
+    ///
+    /// # Errors
+    /// Its configuration cannot be written.
+    pub fn set_persistence(&self, persistence: bool) -> Result<()> {
+        // A state from before would come back with the next start that reads one.
+        let _ = std::fs::remove_file(self.dir.join("mosquitto.db"));
+        let file = self.dir.join("mosquitto.conf");
+        std::fs::write(file, configuration(&self.dir, self.port, persistence)).context("cannot write mosquitto.conf")
+    }
+
     async fn wait_open(&mut self) -> Result<()> {
         let deadline = tokio::time::Instant::now() + PATIENCE;
         loop {
@@ -91,7 +109,7 @@ impl Broker {
 fn launch(dir: &Path, lifetime: Lifetime) -> Result<Spawned> {
     // Debian keeps it out of the path of ordinary users.
     let debian = Path::new("/usr/sbin/mosquitto");
-    let mut command = Command::new(if debian.exists() { debian.as_os_str() } else { "mosquitto".as_ref() });
+    let mut command = process::command(if debian.exists() { debian.as_os_str() } else { "mosquitto".as_ref() }, lifetime);
     command.arg("-c").arg(dir.join("mosquitto.conf"));
     Spawned::start("mosquitto", command, &dir.join("mosquitto.log"), lifetime)
 }

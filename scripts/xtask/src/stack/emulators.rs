@@ -1,10 +1,9 @@
 //! The local AWS services: MiniStack for everything, Amazon DynamoDB Local for the store where it is installed.
 
-use super::process::{Lifetime, Spawned};
+use super::process::{self, Lifetime, Spawned};
 use anyhow::{Context as _, Result, bail};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tokio::process::Command;
 
 /// How long an emulator gets to answer its first request; a busy machine needs it.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -30,7 +29,7 @@ impl Emulator {
         std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
         let python = ministack_python()?;
         let endpoint = format!("http://127.0.0.1:{port}");
-        let mut command = Command::new(&python);
+        let mut command = process::command(&python, lifetime);
         command.arg(super::repository().join("scripts/ministack_launch.py"));
         // Functions that run in the emulator inherit its environment: they must not find the developer's credentials in it.
         command.env_clear();
@@ -52,7 +51,7 @@ impl Emulator {
     /// It does not answer.
     pub async fn dynamodb_local(home: &Path, dir: &Path, port: u16, lifetime: Lifetime) -> Result<Self> {
         std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
-        let mut command = Command::new("java");
+        let mut command = process::command("java", lifetime);
         command.arg(format!("-Djava.library.path={}", home.join("DynamoDBLocal_lib").display()));
         command.arg("-jar").arg(home.join("DynamoDBLocal.jar"));
         command.args(["-port", &port.to_string(), "-inMemory", "-sharedDb", "-disableTelemetry"]);

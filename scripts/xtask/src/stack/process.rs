@@ -26,6 +26,22 @@ pub struct Spawned {
     released: bool,
 }
 
+/// A command for `program` whose process ends with ours, SIGKILL included, where `lifetime` binds it to us. The system ties it to the thread
+/// that starts it: that has to be one that lasts.
+#[must_use]
+pub fn command(program: impl AsRef<std::ffi::OsStr>, lifetime: Lifetime) -> Command {
+    static SETPRIV: std::sync::LazyLock<bool> = std::sync::LazyLock::new(|| {
+        let probe = std::process::Command::new("setpriv").args(["--pdeathsig", "KILL", "--", "true"]).stderr(Stdio::null()).status();
+        probe.is_ok_and(|status| status.success())
+    });
+    if lifetime == Lifetime::Detached || !*SETPRIV {
+        return Command::new(program);
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--"]).arg(program);
+    command
+}
+
 impl Drop for Spawned {
     fn drop(&mut self) {
         if !self.released {

@@ -12,9 +12,9 @@ async fn a_second_copy_on_the_same_file_is_turned_away() {
     let mut launch = run.rig.launch.clone();
     launch.dir = launch.dir.join("second");
     std::fs::create_dir_all(&launch.dir).unwrap();
-    launch.monitor_port = ports::free_port().unwrap();
+    launch.monitor.set_port(ports::free_port().unwrap());
     launch.config = launch.dir.join("causeway.yaml");
-    let settings = Settings { monitor_port: launch.monitor_port, ..run.rig.settings.clone() };
+    let settings = Settings { monitor_port: launch.monitor.port(), ..run.rig.settings.clone() };
     std::fs::write(&launch.config, settings.render()).unwrap();
     let mut second = launch.start().unwrap();
     let status = second.process.wait(Duration::from_secs(60)).await.unwrap();

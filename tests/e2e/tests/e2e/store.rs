@@ -35,7 +35,7 @@ async fn lost_answers_of_the_store_lose_and_repeat_nothing() {
     run.publish(0..3_000, 1_000);
     for at in [500, 1_000, 1_500, 2_000] {
         run.published(at).await.unwrap();
-        run.dynamodb().unwrap().inject(Rule { operation: Some("PutItem".to_owned()), fault: Fault::DropAnswer, times: Some(1) });
+        run.dynamodb().unwrap().inject(Rule::next("PutItem", 1, Fault::DropAnswer));
     }
     run.published(2_500).await.unwrap();
     assert!(run.dynamodb().unwrap().injected() >= 1, "segments are put with PutItem");

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "tests")]
 
 mod protocol;
+mod steps;
 
 use protocol::{Lease, Mutant};
 use stateright::{Checker, HasDiscoveries, Model};

@@ -7,7 +7,6 @@ use causeway_core::lease::standby::{self, Candidate, Standby};
 use causeway_core::lease::{Condition, Held, LeaseAnswer, LeaseWrite};
 use causeway_core::outcome::{Fault, FaultCode, Outcome};
 use causeway_core::units::{Instant, UnixMillis};
-use stateright::{Model, Property};
 use std::time::Duration;
 
 /// A rule that is left out.
@@ -138,9 +137,9 @@ pub struct State {
     pub sight: Sight,
     /// A rule of the row that was broken.
     pub broken: Option<&'static str>,
-    give_ups: u8,
-    crashes: u8,
-    releases: u8,
+    pub give_ups: u8,
+    pub crashes: u8,
+    pub releases: u8,
 }
 
 /// A step.
@@ -164,7 +163,7 @@ pub enum Step {
     Release(u8),
 }
 
-const fn at(second: u64) -> Instant {
+pub const fn at(second: u64) -> Instant {
     Instant::from_nanos(second * 1_000_000_000)
 }
 
@@ -201,7 +200,7 @@ impl Lease {
         }
     }
 
-    fn standby(&self, worker: usize, life: u8) -> Standby {
+    pub fn standby(&self, worker: usize, life: u8) -> Standby {
         let owner = format!("w{worker}#{life}");
         Standby::new(Candidate { key: "k".to_owned(), owner, ttl: Duration::from_secs(self.ttl), facts: OwnerFacts::default() })
     }
@@ -219,7 +218,7 @@ impl Lease {
         }
     }
 
-    fn poll(&self, state: &mut State, worker: usize) {
+    pub fn poll(&self, state: &mut State, worker: usize) {
         let now = state.now;
         match &mut state.workers[worker].role {
             Role::Standby(standby) => {
@@ -236,7 +235,7 @@ impl Lease {
         }
     }
 
-    fn step_down(&self, state: &mut State, worker: usize, why: Option<&Why>) {
+    pub fn step_down(&self, state: &mut State, worker: usize, why: Option<&Why>) {
         state.sight = Sight::SteppedDown;
         let life = state.workers[worker].life;
         let Role::Holder(holder) = &mut state.workers[worker].role else { return };
@@ -249,7 +248,7 @@ impl Lease {
         }
     }
 
-    fn arrive(&self, state: &mut State, worker: usize) {
+    pub fn arrive(&self, state: &mut State, worker: usize) {
         let Some((Call::Asked(request), sent)) = state.workers[worker].call.take() else { return };
         let answer = match request {
             Request::Read => Answer::Row(state.row.clone()),
@@ -258,7 +257,7 @@ impl Lease {
         state.workers[worker].call = Some((Call::Answered(answer), sent));
     }
 
-    fn write(&self, state: &mut State, write: LeaseWrite) -> Answer {
+    pub fn write(&self, state: &mut State, write: LeaseWrite) -> Answer {
         let claims = !write.row.tuple.is_released() && state.row.as_ref().is_none_or(|row| row.tuple.owner != write.row.tuple.owner);
         let holds = match (&write.condition, &state.row) {
             (Condition::Absent, row) => row.is_none(),
@@ -294,7 +293,7 @@ impl Lease {
         Answer::Written
     }
 
-    fn answer(&self, state: &mut State, worker: usize) {
+    pub fn answer(&self, state: &mut State, worker: usize) {
         let Some((Call::Answered(answer), sent)) = state.workers[worker].call.take() else { return };
         match answer {
             Answer::Row(row) => self.row_read(state, worker, Ok(row), sent),
@@ -390,7 +389,7 @@ impl Lease {
         }
     }
 
-    fn give_up(&self, state: &mut State, worker: usize) {
+    pub fn give_up(&self, state: &mut State, worker: usize) {
         let Some((call, sent)) = state.workers[worker].call.take() else { return };
         state.give_ups -= 1;
         let reads = matches!(call, Call::Asked(Request::Read) | Call::Answered(Answer::Row(_)));
@@ -408,7 +407,7 @@ impl Lease {
         }
     }
 
-    fn initial(&self) -> State {
+    pub fn initial(&self) -> State {
         let owner = if self.owner_is_gone { "gone#0" } else { "w0#0" };
         let ttl = Duration::from_secs(self.ttl);
         let tuple = Tuple { owner: owner.to_owned(), version: 1, renewed_at: UnixMillis(1), expires_at: UnixMillis(1).plus(ttl) };
@@ -433,104 +432,5 @@ impl Lease {
             crashes: self.crashes,
             releases: self.releases,
         }
-    }
-}
-
-impl State {
-    /// The workers that believe that they may act.
-    pub fn acting(&self) -> usize {
-        let acts = |worker: &&Worker| matches!(&worker.role, Role::Holder(holder) if holder.may_act(at(self.now)));
-        self.workers.iter().filter(acts).count()
-    }
-}
-
-impl Model for Lease {
-    type State = State;
-    type Action = Step;
-
-    fn init_states(&self) -> Vec<State> {
-        vec![self.initial()]
-    }
-
-    fn actions(&self, state: &State, steps: &mut Vec<Step>) {
-        if state.broken.is_some() {
-            return;
-        }
-        if state.now < self.horizon {
-            steps.push(Step::Second);
-        }
-        for (nth, worker) in (0_u8..).zip(&state.workers) {
-            match &worker.call {
-                None => {
-                    let due = match &worker.role {
-                        Role::Standby(_) => true,
-                        Role::Holder(holder) => holder.next() <= at(state.now),
-                        Role::Releasing => false,
-                    };
-                    if due {
-                        steps.push(Step::Poll(nth));
-                    }
-                    if state.releases > 0 && matches!(worker.role, Role::Holder(_)) {
-                        steps.push(Step::Release(nth));
-                    }
-                }
-                Some((call, _)) => {
-                    steps.push(if matches!(call, Call::Asked(_)) { Step::Arrive(nth) } else { Step::Answer(nth) });
-                    if state.give_ups > 0 {
-                        steps.push(Step::GiveUp(nth));
-                    }
-                }
-            }
-            if state.crashes > 0 {
-                steps.push(Step::Crash(nth));
-            }
-        }
-        steps.extend((0_u8..).zip(&state.late).map(|(nth, _)| Step::Late(nth)));
-    }
-
-    fn next_state(&self, last: &State, step: Step) -> Option<State> {
-        let mut state = last.clone();
-        state.sight = Sight::Nothing;
-        match step {
-            Step::Second => state.now += 1,
-            Step::Poll(worker) => self.poll(&mut state, worker.into()),
-            Step::Arrive(worker) => self.arrive(&mut state, worker.into()),
-            Step::Answer(worker) => self.answer(&mut state, worker.into()),
-            Step::GiveUp(worker) => self.give_up(&mut state, worker.into()),
-            Step::Late(nth) => {
-                let (_, write) = state.late.remove(nth.into());
-                if self.write(&mut state, write) == Answer::Written && state.sight == Sight::Nothing {
-                    state.sight = Sight::LateRequestApplied;
-                }
-            }
-            Step::Crash(nth) => {
-                let worker = usize::from(nth);
-                state.crashes -= 1;
-                let life = state.workers[worker].life + 1;
-                if let Some((Call::Asked(Request::Write(write)), _)) = state.workers[worker].call.take() {
-                    state.late.push((nth, write));
-                }
-                state.workers[worker] =
-                    Worker { role: Role::Standby(self.standby(worker, life)), call: None, life, last_read: None, doubts: false };
-            }
-            Step::Release(worker) => {
-                state.releases -= 1;
-                self.step_down(&mut state, worker.into(), None);
-            }
-        }
-        (state != *last).then_some(state)
-    }
-
-    fn properties(&self) -> Vec<Property<Self>> {
-        vec![
-            Property::always("never two that may act", |_, state: &State| state.acting() <= 1),
-            Property::always("no rule of the row is broken", |_, state: &State| state.broken.is_none()),
-            Property::sometimes("taken by expiry", |_, state: &State| state.sight == Sight::TakenByExpiry),
-            Property::sometimes("taken after release", |_, state: &State| state.sight == Sight::TakenAfterRelease),
-            Property::sometimes("own renewal recognised", |_, state: &State| state.sight == Sight::OwnRenewalRecognised),
-            Property::sometimes("own claim recognised", |_, state: &State| state.sight == Sight::OwnClaimRecognised),
-            Property::sometimes("late request applied", |_, state: &State| state.sight == Sight::LateRequestApplied),
-            Property::sometimes("stepped down", |_, state: &State| state.sight == Sight::SteppedDown),
-        ]
     }
 }

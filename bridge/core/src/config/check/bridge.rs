@@ -2,7 +2,7 @@
 
 use super::Check;
 use crate::config::model::{DeploymentMode, Transport};
-use crate::config::values::Secret;
+use crate::config::values::{Secret, Span};
 
 /// The shortest key of the admin interface, in characters.
 const MIN_KEY_CHARS: usize = 16;
@@ -57,6 +57,9 @@ fn process(check: &mut Check<'_>) {
         );
     }
     check.positive("bridge.cluster.evidence_poll", bridge.cluster.evidence_poll);
+    if bridge.cluster.member_interval < Span::secs(1) {
+        check.error("E_MEMBER_INTERVAL", "bridge.cluster.member_interval", &[], "below a second", "write `30s`, or at least `1s`");
+    }
 }
 
 /// The map says where this replica is reached, by capability; a list of peers looks alike and is refused.
@@ -100,7 +103,12 @@ pub(super) fn is_http_url(text: &str) -> bool {
 
 fn http(check: &mut Check<'_>) {
     let http = &check.config.http;
-    for (path, key) in [("http.admin_api_key", &http.admin_api_key), ("http.monitor_api_key", &http.monitor_api_key)] {
+    let keys = [
+        ("http.admin_api_key", &http.admin_api_key),
+        ("http.monitor_api_key", &http.monitor_api_key),
+        ("http.hint_token", &http.hint_token),
+    ];
+    for (path, key) in keys {
         if key.as_ref().is_some_and(|key: &Secret| key.reveal().chars().count() < MIN_KEY_CHARS) {
             check.error(
                 "E_API_KEY",
@@ -142,7 +150,7 @@ fn http(check: &mut Check<'_>) {
     let listeners = [
         ("http.admin_addr", http.admin_addr, http.admin_api_key.is_some()),
         ("http.monitor_addr", http.monitor_addr, true),
-        ("http.transport_addr", http.transport_addr, true),
+        ("http.transport_addr", http.transport_addr, http.hint_token.is_some()),
     ];
     for (index, (path, address, used)) in listeners.iter().enumerate() {
         let taken =

@@ -120,11 +120,18 @@ pub struct Cluster {
     pub takeover_evidence: Vec<Evidence>,
     /// How often ECS is asked, while a renewal is overdue.
     pub evidence_poll: Span,
+    /// How often each process with an exclusive session, or of a clustered bridge, writes its row among the members although nothing changed.
+    pub member_interval: Span,
 }
 
 impl Default for Cluster {
     fn default() -> Self {
-        Self { endpoints: BTreeMap::new(), takeover_evidence: vec![Evidence::Ttl], evidence_poll: Span::secs(2) }
+        Self {
+            endpoints: BTreeMap::new(),
+            takeover_evidence: vec![Evidence::Ttl],
+            evidence_poll: Span::secs(2),
+            member_interval: Span::secs(30),
+        }
     }
 }
 
@@ -204,8 +211,11 @@ pub struct Http {
     pub admin_addr: ListenAddr,
     /// Where health, readiness, metrics and the status page are served.
     pub monitor_addr: ListenAddr,
-    /// Where messages of HTTP receivers and of other replicas come in.
+    /// Where messages of HTTP receivers and of other replicas come in. Opened only where something needs it: so far hints, see `hint_token`.
     pub transport_addr: ListenAddr,
+    /// By what replicas recognise each other's hints that a lease is free: at least 16 characters, the same on all, from the environment. Left out:
+    /// no hints are sent or taken, and a planned hand-over waits for the next look of a standby (`acquire_poll_interval`).
+    pub hint_token: Option<Secret>,
     /// The key of the admin interface: at least 16 characters.
     pub admin_api_key: Option<Secret>,
     /// The key of the detailed monitor pages. Left out: they are open.
@@ -224,6 +234,7 @@ impl Default for Http {
             admin_addr: ListenAddr::port(8080),
             monitor_addr: ListenAddr::port(8081),
             transport_addr: ListenAddr::port(8082),
+            hint_token: None,
             admin_api_key: None,
             monitor_api_key: None,
             cors_origins: Vec::new(),

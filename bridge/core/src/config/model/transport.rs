@@ -32,6 +32,10 @@ pub struct Session {
     /// where the broker reports the session as new.
     #[serde(default)]
     pub baseline: Baseline,
+    /// What a filter means that the broker refuses. False: the session goes on without it, at a degraded level, and asks again with growing pauses.
+    /// True: the connection is closed and tried again until every filter is granted.
+    #[serde(default)]
+    pub strict_subscriptions: bool,
     /// Into how many independently ordered logs the session's outbox is divided, by ordering key.
     #[serde(default = "one")]
     pub lanes: u32,

@@ -4,7 +4,10 @@
 const POLL_MS = 1000;
 const STALE_MS = 5000;
 const KEY = "causeway-monitor-key";
-const GRADES = { full: "good", subscribed: "fair", connected: "fair", running: "fair", live: "fair", down: "bad" };
+const GRADES = { full: "good", degraded: "fair", none: "bad", subscribed: "fair", connected: "fair", running: "fair", live: "fair", down: "bad" };
+
+// What a session tells of itself: its service where it is owned, else that it stands by.
+const grade = (s) => (s.role === "standby" && s.readiness === "subscribed" ? ["standing by", "good"] : [s.service_level, GRADES[s.service_level]]);
 const at = (id) => document.getElementById(id);
 const number = new Intl.NumberFormat();
 const count = (value) => (value === null || value === undefined ? "–" : number.format(value));
@@ -100,11 +103,12 @@ function show(answer) {
   at("identity").textContent = `${status.instance_id} · up ${span(status.taken_at - status.started_at)} · health ${answer.health}`;
   at("version").textContent = `causeway ${answer.version}`;
   const level = at("level");
-  level.textContent = status.shutting_down ? "shutting down" : status.service_level;
-  level.className = `pill ${status.shutting_down ? "bad" : GRADES[status.service_level]}`;
+  const standby = status.role === "standby" && status.readiness === "subscribed";
+  level.textContent = status.shutting_down ? "shutting down" : standby ? "standby" : status.readiness;
+  level.className = `pill ${status.shutting_down ? "bad" : standby ? "good" : GRADES[status.readiness]}`;
   tiles(status, accounts, answer.memory_bytes);
   rows(at("sessions"), status.sessions.map((s) => [
-    cell(s.id), cell(s.service_level, GRADES[s.service_level]), cell(s.role), cell(count(s.epoch), "n"), cell(s.paused ? `${s.log}, paused` : s.log),
+    cell(s.id), cell(...grade(s)), cell(s.role), cell(count(s.epoch), "n"), cell(s.paused ? `${s.log}, paused` : s.log),
     cell(`${s.subscriptions_active} / ${s.subscriptions_wanted}`, s.subscriptions_active < s.subscriptions_wanted ? "n fair" : "n"),
     cell(count(s.outbox.entries), "n"),
     cell(s.outbox.oldest_received_at === null ? "–" : span(status.taken_at - s.outbox.oldest_received_at), "n"),

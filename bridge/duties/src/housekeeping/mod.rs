@@ -1,0 +1,191 @@
+//! Carrying out a run of housekeeping: survey every log, remove garbage, sweep what nobody owns, tidy the other tables, tell.
+
+mod logs;
+mod report;
+
+pub use report::{Gauges, Report, Swept};
+
+use crate::{Store, StoreFault};
+use async_trait::async_trait;
+use causeway_core::housekeeping::{At, Request};
+use causeway_core::outcome::{Fault, Outcome};
+use causeway_core::redrive::Routes;
+use causeway_core::units::{Instant, UnixMillis};
+use causeway_ports::{Clock, DeadLetters, Leases, LogRecord, Outbox};
+use core::time::Duration;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What the dead letters amount to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Depth {
+    /// Letters that are dead or parked; tombstones are none.
+    pub letters: u64,
+    /// When the oldest of them failed.
+    pub oldest: Option<UnixMillis>,
+}
+
+/// A table whose rows are removed once their retention is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Prunable {
+    /// Commands and their responses.
+    Commands,
+    /// The ledger of drops.
+    Ledger,
+}
+
+/// What came of one call of [`Chores::prune`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pruned {
+    /// Rows that were deleted, or would be.
+    pub deleted: u64,
+    /// Rows that somebody changed meanwhile.
+    pub conflicts: u64,
+    /// Where to go on; `None` at the end.
+    pub next: Option<String>,
+}
+
+/// What only housekeeping does to the tables. Implemented beside the function, on the tables themselves.
+#[async_trait]
+pub trait Chores: Send + Sync {
+    /// Counts the dead letters, exactly; gives up at `deadline`.
+    async fn dead_letters(&self, deadline: Instant) -> Result<Option<Depth>, Fault>;
+
+    /// Deletes some rows whose retention ended before `now`, each only if that is still so.
+    async fn prune(&self, what: Prunable, now: UnixMillis, after: Option<&str>, limit: usize, dry_run: bool) -> Result<Pruned, Fault>;
+
+    /// Removes all that is left of a retired log, the record of it last, if it still is retired under the record's epoch.
+    async fn remove_log(&self, record: &LogRecord) -> Outcome<bool>;
+}
+
+/// What housekeeping calls.
+#[derive(Clone)]
+pub struct Ports {
+    /// Logs.
+    pub outbox: Arc<dyn Outbox>,
+    /// Leases and members; `None` where the bridge has none: then nothing above a head is touched.
+    pub leases: Option<Arc<dyn Leases>>,
+    /// Dead letters.
+    pub letters: Arc<dyn DeadLetters>,
+    /// The rest.
+    pub chores: Arc<dyn Chores>,
+    /// The clocks.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl core::fmt::Debug for Ports {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Ports").finish_non_exhaustive()
+    }
+}
+
+/// What housekeeping knows.
+#[derive(Clone, Debug)]
+pub struct Bridge {
+    /// Routes and sessions, if a configuration is at hand.
+    pub routes: Routes,
+    /// How long the lease of each session holds, where a configuration tells.
+    pub lease_ttl: BTreeMap<String, Duration>,
+    /// 128 random bits of this run.
+    pub random: u128,
+}
+
+/// Carries out a run that begins nothing at or after `deadline`.
+///
+/// # Errors
+/// Where nothing could be done, because a store cannot be used. What fails later is part of the report.
+pub async fn run(request: &Request, bridge: &Bridge, ports: &Ports, deadline: Instant) -> Result<Report, StoreFault> {
+    let mut run = Run { request, bridge, ports, deadline, left: request.max_items, report: Report::default() };
+    let stopped = match run.resume_logs() {
+        Some(from) => run.logs(from).await?,
+        None => None,
+    };
+    let at = match stopped {
+        Some(at) => Some(at),
+        None => run.tables().await,
+    };
+    run.report.continuation = at.map(|at| request.continuation(&at));
+    Ok(run.report)
+}
+
+struct Run<'a> {
+    request: &'a Request,
+    bridge: &'a Bridge,
+    ports: &'a Ports,
+    deadline: Instant,
+    /// Items that may still be treated.
+    left: u64,
+    report: Report,
+}
+
+impl Run<'_> {
+    /// The log to begin with, by name; `None`: the logs are done.
+    fn resume_logs(&self) -> Option<String> {
+        match &self.request.resume {
+            None => Some(String::new()),
+            Some(At::Log(name)) => Some(name.clone()),
+            Some(At::Commands(_) | At::Ledger(_)) => None,
+        }
+    }
+
+    fn may_go_on(&self) -> bool {
+        self.left > 0 && self.ports.clock.now() < self.deadline
+    }
+
+    fn take(&mut self, items: u64) {
+        self.left = self.left.saturating_sub(items);
+    }
+
+    /// The part of the remaining time that ends so much of it from now.
+    fn share(&self, part: u32, of: u32) -> Instant {
+        let now = self.ports.clock.now();
+        now.plus(self.deadline.since(now) * part / of)
+    }
+
+    fn error(&mut self, id: impl Into<String>, fault: &Fault) {
+        self.report.error(id, fault);
+    }
+
+    /// The tables beside the logs. A fault in one of them does not keep the other from being tidied.
+    async fn tables(&mut self) -> Option<At> {
+        for what in [Prunable::Commands, Prunable::Ledger] {
+            let mut after = match (&self.request.resume, what) {
+                (Some(At::Commands(key)), Prunable::Commands) | (Some(At::Ledger(key)), Prunable::Ledger) => Some(key.clone()),
+                (Some(At::Ledger(_)), Prunable::Commands) => continue,
+                _ => None,
+            };
+            loop {
+                if !self.may_go_on() {
+                    let key = after.unwrap_or_default();
+                    return Some(if what == Prunable::Commands { At::Commands(key) } else { At::Ledger(key) });
+                }
+                let limit = usize::try_from(self.left).unwrap_or(usize::MAX);
+                let after_key = after.as_deref().filter(|key| !key.is_empty());
+                match self.ports.chores.prune(what, self.ports.clock.wall(), after_key, limit, self.request.dry_run).await {
+                    Ok(pruned) => {
+                        self.take(pruned.deleted);
+                        let swept = &mut self.report.swept;
+                        swept.conflicts += pruned.conflicts;
+                        match what {
+                            Prunable::Commands => swept.commands_deleted += pruned.deleted,
+                            Prunable::Ledger => swept.ledger_pruned += pruned.deleted,
+                        }
+                        after = pruned.next;
+                        if after.is_none() {
+                            break;
+                        }
+                    }
+                    Err(fault) => {
+                        self.error(if what == Prunable::Commands { "commands" } else { "ledger" }, &fault);
+                        break;
+                    }
+                }
+            }
+        }
+        None
+    }
+}
+
+fn outbox_fault(fault: Fault) -> StoreFault {
+    StoreFault { store: Store::Outbox, fault }
+}

@@ -1,0 +1,264 @@
+import assert from "node:assert/strict";
+import { existsSync, readFileSync } from "node:fs";
+import { test } from "node:test";
+import type { Template } from "aws-cdk-lib/assertions";
+import * as kms from "aws-cdk-lib/aws-kms";
+import * as sqs from "aws-cdk-lib/aws-sqs";
+import { statements } from "../lib/constructs/permissions.ts";
+import { BridgeTables } from "../lib/constructs/tables.ts";
+import { type Caller, iamActions, OPERATIONS, type Operations, type Target } from "../lib/operations.ts";
+import { bareStack, FULL, IMPORTED, MINIMAL, resources, templates } from "./support.ts";
+
+interface Statement {
+  readonly Action: string | string[];
+  readonly Effect: string;
+  readonly Resource: unknown;
+}
+
+const list = (value: string | string[]): string[] => (Array.isArray(value) ? value : [value]);
+
+/** The statements of the role whose logical id contains a text. */
+function statementsOf(template: Template, part: string): Statement[] {
+  const roles = Object.keys(resources(template, "AWS::IAM::Role")).filter((id) => id.toLowerCase().includes(part));
+  assert.equal(roles.length, 1, `one role for ${part}: ${roles}`);
+  return Object.values(resources(template, "AWS::IAM::Policy"))
+    .filter(({ Properties }) => Properties.Roles.some((role: { Ref: string }) => role.Ref === roles[0]))
+    .flatMap(({ Properties }) => Properties.PolicyDocument.Statement as Statement[]);
+}
+
+/** Sorted actions by what stands at the end of the resource's ARN. */
+function actionsOf(template: Template, part: string): Record<string, string[]> {
+  const found: Record<string, string[]> = {};
+  for (const { Action, Resource } of statementsOf(template, part)) {
+    for (const resource of Array.isArray(Resource) ? Resource : [Resource]) {
+      const text = JSON.stringify(resource);
+      const name =
+        /table\/([^"]+)"/.exec(text)?.[1] ??
+        /:(plant-telemetry(?:-dlq)?)"/.exec(text)?.[1] ??
+        /parameter\/([^"]+)"/.exec(text)?.[1]?.replace(/[0-9a-f]{12}$/, "DIGEST") ??
+        text.replace(/[0-9A-F]{8}/g, "");
+      found[name] = list(Action).slice().sort();
+    }
+  }
+  return found;
+}
+
+const BRIDGE_TASK = {
+  "causeway-leases": ["DeleteItem", "DescribeTable", "DescribeTimeToLive", "GetItem", "PutItem", "Scan"],
+  "causeway-outbox": [
+    "BatchWriteItem",
+    "DeleteItem",
+    "DescribeTable",
+    "DescribeTimeToLive",
+    "GetItem",
+    "PutItem",
+    "Query",
+  ],
+  "causeway-dlq": ["DescribeTable", "GetItem", "PutItem"],
+  "causeway-managed-subscriptions": ["DescribeTable", "GetItem", "PutItem", "UpdateItem"],
+};
+const dynamo = (tables: Record<string, string[]>) =>
+  Object.fromEntries(
+    Object.entries(tables).map(([name, operations]) => [name, operations.map((one) => `dynamodb:${one}`)]),
+  );
+const LOG = ["logs:CreateLogStream", "logs:PutLogEvents"];
+const CONFIG = { "plant-bridge/config/DIGEST": ["ssm:GetParameter"] };
+const logOf = (name: string) => ({ [`{"Fn::GetAtt":["${name}","Arn"]}`]: LOG });
+
+test("each role may do exactly this", () => {
+  const { bridge } = templates(MINIMAL);
+  const task = { ...dynamo(BRIDGE_TASK), "plant-telemetry": ["sqs:GetQueueAttributes", "sqs:SendMessage"] };
+  assert.deepEqual(actionsOf(bridge, "workertaskrole"), task);
+  assert.deepEqual(actionsOf(bridge, "controltaskrole"), task);
+  assert.deepEqual(actionsOf(bridge, "bridgehousekeepingrole"), {
+    ...dynamo({
+      "causeway-leases": ["GetItem", "PutItem", "Scan"],
+      "causeway-outbox": ["BatchWriteItem", "DeleteItem", "GetItem", "PutItem", "Query"],
+      "causeway-dlq": ["GetItem", "PutItem", "Query"],
+      "causeway-dlq/index/by_category": ["Query"],
+      "causeway-commands": ["BatchWriteItem", "DeleteItem", "GetItem", "UpdateItem"],
+      "causeway-commands/index/by_due": ["Query"],
+      "causeway-ledger": ["BatchWriteItem", "DeleteItem", "Query", "Scan"],
+    }),
+    ...CONFIG,
+    ...logOf("BridgeHousekeepingLog"),
+  });
+  assert.deepEqual(actionsOf(bridge, "bridgeredriverole"), {
+    ...dynamo({
+      "causeway-dlq": ["BatchGetItem", "GetItem", "PutItem", "Query", "UpdateItem"],
+      "causeway-dlq/index/by_category": ["Query"],
+      "causeway-dlq/index/by_route": ["Query"],
+      "causeway-outbox": ["PutItem"],
+    }),
+    "plant-telemetry": ["sqs:GetQueueAttributes", "sqs:SendMessage"],
+    ...CONFIG,
+    ...logOf("BridgeRedriveLog"),
+  });
+  assert.deepEqual(actionsOf(bridge, "bridgebaselinesrole"), {
+    ...dynamo({ "causeway-managed-subscriptions": ["UpdateItem"] }),
+    ...logOf("BridgeBaselinesLog"),
+  });
+  assert.deepEqual(actionsOf(bridge, "schedulerrole"), {
+    '{"Fn::GetAtt":["BridgeHousekeepingFunction","Arn"]}': ["lambda:InvokeFunction"],
+    '{"Fn::GetAtt":["BridgeHousekeepingDeadLetterQueue","Arn"]}': ["sqs:SendMessage"],
+  });
+});
+
+test("ECS may read exactly the secrets of a task, start its log, and pull its image", () => {
+  const { bridge } = templates(FULL);
+  for (const kind of ["control", "worker"]) {
+    const statements = statementsOf(bridge, `${kind}executionrole`);
+    const actions = statements.flatMap(({ Action }) => list(Action)).sort();
+    assert.deepEqual(
+      [...new Set(actions)],
+      [
+        "ecr:BatchCheckLayerAvailability",
+        "ecr:BatchGetImage",
+        "ecr:GetAuthorizationToken",
+        "ecr:GetDownloadUrlForLayer",
+        "kms:Decrypt",
+        "logs:CreateLogStream",
+        "logs:PutLogEvents",
+        "secretsmanager:GetSecretValue",
+        "ssm:GetParameters",
+      ],
+    );
+  }
+});
+
+test("redrive may empty the queue's own dead-letter queue only where that is switched on", () => {
+  const moved = [
+    "DeleteMessage",
+    "GetQueueAttributes",
+    "ListMessageMoveTasks",
+    "ReceiveMessage",
+    "StartMessageMoveTask",
+  ];
+  const on = actionsOf(templates({ ...MINIMAL, redriveQueueDeadLetters: true }).bridge, "bridgeredriverole");
+  assert.deepEqual(
+    on["plant-telemetry-dlq"],
+    moved.map((action) => `sqs:${action}`),
+  );
+  const off = actionsOf(templates(MINIMAL).bridge, "bridgeredriverole");
+  assert.equal(off["plant-telemetry-dlq"], undefined);
+});
+
+test("a queue with a key of the customer's can be used by who uses the queue", () => {
+  const stack = bareStack();
+  const key = kms.Key.fromKeyArn(stack, "Key", "arn:aws:kms:eu-west-1:123456789012:key/1");
+  const queue = sqs.Queue.fromQueueAttributes(stack, "Queue", {
+    queueArn: "arn:aws:sqs:eu-west-1:123456789012:q",
+    keyArn: key.keyArn,
+  });
+  const tables = BridgeTables.fromTableNames(stack, "Tables");
+  const resources = { tables, destinations: [queue], sources: [], deadLetterQueues: [] };
+  const keyed = (caller: Caller) =>
+    statements(caller, resources)
+      .filter((statement) => statement.sid === "QueueKeys")
+      .flatMap((statement) => [...statement.actions, ...statement.resources]);
+  for (const caller of ["worker", "control", "redrive"] as const) {
+    assert.deepEqual(keyed(caller), ["kms:Decrypt", "kms:GenerateDataKey", key.keyArn], caller);
+  }
+  assert.deepEqual(keyed("housekeeping"), []);
+});
+
+test("queues that the configuration receives from are received from, and never sent to", () => {
+  const stack = bareStack();
+  const source = sqs.Queue.fromQueueArn(stack, "Source", "arn:aws:sqs:eu-west-1:123456789012:in");
+  const tables = BridgeTables.fromTableNames(stack, "Tables");
+  const found = statements("worker", { tables, destinations: [], sources: [source], deadLetterQueues: [] });
+  const actions = found
+    .filter((statement) => statement.resources.includes(source.queueArn))
+    .flatMap((statement) => statement.actions);
+  assert.deepEqual(actions, [
+    "sqs:ChangeMessageVisibility",
+    "sqs:DeleteMessage",
+    "sqs:GetQueueAttributes",
+    "sqs:GetQueueUrl",
+    "sqs:ReceiveMessage",
+  ]);
+});
+
+/** The only permissions that are not for one thing, and why. */
+const WIDE: Readonly<Record<string, string>> = {
+  "ecr:GetAuthorizationToken *": "the log-in of ECR knows no resources",
+  "secretsmanager:GetSecretValue -??????": "the last six characters of a secret's ARN are known to AWS alone",
+};
+
+test("no permission is wider than one thing, but for those with a reason", () => {
+  const met = new Set<string>();
+  for (const settings of [MINIMAL, FULL, IMPORTED]) {
+    for (const { Properties } of Object.values(resources(templates(settings).bridge, "AWS::IAM::Policy"))) {
+      for (const { Action, Effect, Resource } of Properties.PolicyDocument.Statement as Statement[]) {
+        assert.equal(Effect, "Allow");
+        for (const action of list(Action)) {
+          assert.ok(!action.includes("*"), action);
+          for (const resource of Array.isArray(Resource) ? Resource : [Resource]) {
+            const text = JSON.stringify(resource);
+            const wide = text === '"*"' ? "*" : (/-\?{6}/.exec(text)?.[0] ?? (text.includes("*") ? text : undefined));
+            if (wide === undefined || isOwnLog(action, text)) continue;
+            assert.ok(`${action} ${wide}` in WIDE, `${action} on ${text}`);
+            met.add(`${action} ${wide}`);
+          }
+        }
+      }
+    }
+  }
+  assert.deepEqual([...met].sort(), Object.keys(WIDE).sort(), "every exception is still needed");
+});
+
+/** The streams of one log group: their ARN is the group's and `:*`. */
+function isOwnLog(action: string, resource: string): boolean {
+  return ["logs:CreateLogStream", "logs:PutLogEvents"].includes(action) && /log-group:[^*"]+:\*"/.test(resource);
+}
+
+test("no role has a policy of AWS", () => {
+  for (const settings of [MINIMAL, FULL, IMPORTED]) {
+    for (const [id, { Properties }] of Object.entries(resources(templates(settings).bridge, "AWS::IAM::Role"))) {
+      assert.equal(Properties.ManagedPolicyArns, undefined, id);
+      assert.equal(Properties.Policies, undefined, id);
+    }
+  }
+});
+
+test("tables are neither made nor changed by any role", () => {
+  for (const [caller, targets] of Object.entries(OPERATIONS)) {
+    for (const [target, operations] of Object.entries(targets)) {
+      for (const operation of operations) {
+        assert.ok(
+          !/^(Create|Delete|Update)(Table|Queue)|UpdateTimeToLive|UpdateContinuousBackups|Purge/.test(operation),
+          `${caller} ${target} ${operation}`,
+        );
+      }
+      assert.deepEqual([...operations].sort(), [...operations], `${caller} ${target} is sorted`);
+    }
+  }
+});
+
+test("a transaction is allowed by what it is made of, a batch by its single form", () => {
+  assert.deepEqual(iamActions("queue/destination", ["SendMessage", "SendMessageBatch"]), ["sqs:SendMessage"]);
+  assert.deepEqual(iamActions("outbox", ["BatchWriteItem", "PutItem"]), [
+    "dynamodb:BatchWriteItem",
+    "dynamodb:PutItem",
+  ]);
+  assert.throws(() => iamActions("outbox", ["TransactWriteItems"]), /made of/);
+});
+
+const RECORDED = new URL("../lib/generated/operations.json", import.meta.url);
+
+test("what is granted is what was recorded of the running programs", {
+  skip: existsSync(RECORDED) ? false : "SKIPPED: lib/generated/operations.json is not recorded yet",
+}, () => {
+  const recorded = JSON.parse(readFileSync(RECORDED, "utf8")) as Partial<Operations>;
+  for (const [caller, targets] of Object.entries(recorded)) {
+    const granted = OPERATIONS[caller as Caller];
+    const names = new Set([...Object.keys(granted), ...Object.keys(targets)]) as Set<Target>;
+    for (const target of names) {
+      assert.deepEqual(
+        iamActions(target, granted[target] ?? []),
+        iamActions(target, targets[target] ?? []),
+        `${caller} on ${target}: granted and called`,
+      );
+    }
+  }
+});
