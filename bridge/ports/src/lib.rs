@@ -15,7 +15,7 @@ pub use causeway_core::identity::{ConnectionEpoch, DeliveryId};
 use causeway_core::identity::{EntryId, Epoch, LogName, Slot};
 use causeway_core::lease::row::{OwnerFacts, RawLease};
 use causeway_core::lease::{LeaseAnswer, LeaseWrite};
-pub use causeway_core::log::{Page, Put};
+pub use causeway_core::log::{LogState, Moved, Page, Put, Registration};
 pub use causeway_core::mailbox::{Mail, MailboxName};
 use causeway_core::message::{Entry, Message};
 use causeway_core::outcome::{Fault, Outcome};
@@ -120,10 +120,10 @@ pub struct SourceCounters {
     pub unmatched_held: u64,
 }
 
-/// What the registry tells of a log.
+/// What the registry tells of the logs of a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogRecord {
-    /// The log.
+    /// The log of the partition's lane 0; the others have the lanes after it.
     pub log: LogName,
     /// The epoch of the owner that wrote the record.
     pub epoch: Epoch,
@@ -133,13 +133,18 @@ pub struct LogRecord {
     pub state: LogState,
 }
 
-/// Whether a log is in use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogState {
-    /// It may hold entries.
-    Open,
-    /// It was drained for good; housekeeping removes it.
-    Retired,
+impl LogRecord {
+    /// The record of `log` as an owner wrote it.
+    #[must_use]
+    pub const fn new(log: LogName, registration: Registration) -> Self {
+        Self { log, epoch: registration.epoch, lanes: registration.lanes, state: registration.state }
+    }
+
+    /// What an owner wrote.
+    #[must_use]
+    pub const fn registration(&self) -> Registration {
+        Registration { epoch: self.epoch, lanes: self.lanes, state: self.state }
+    }
 }
 
 /// Where logs are kept. Reads see every write that was answered before they began.
@@ -164,8 +169,11 @@ pub trait Outbox: Send + Sync {
     /// Deletes the rows at `slots`, those that are absent included. Slot 0 is never among them.
     async fn delete(&self, log: &LogName, slots: &[Slot]) -> Outcome<()>;
 
-    /// Puts the log's registry record, unless one of a higher epoch stands.
-    async fn register(&self, record: &LogRecord) -> Outcome<bool>;
+    /// The registry record that stands under this log's name.
+    async fn read_record(&self, log: &LogName) -> Result<Option<LogRecord>, Fault>;
+
+    /// Puts the registry record if what stands under the log's name is `replaces`, or nothing where that is `None`; answers whether it was written.
+    async fn register(&self, record: &LogRecord, replaces: Option<Registration>) -> Outcome<bool>;
 
     /// Every registered log of every bridge in this store.
     async fn list_logs(&self) -> Result<Vec<LogRecord>, Fault>;
@@ -191,17 +199,6 @@ pub struct StoreUsage {
     pub write_units: Option<f64>,
     /// Read units consumed.
     pub read_units: Option<f64>,
-}
-
-/// How a move ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Moved {
-    /// The segment stands at its slot and the mail is gone: by this call, or by an earlier attempt with the same segment.
-    Stored,
-    /// Another row stands at the slot; nothing was changed.
-    Occupied(RowMeta),
-    /// Some of the mail is not there any more: another process moved it, or it was withdrawn. Nothing was changed; read the mailbox again.
-    MailGone,
 }
 
 /// Where everybody who does not own a log leaves entries for it. Implemented by the store that keeps the log.

@@ -6,7 +6,7 @@ use crate::seen::Sight;
 use crate::worker::{Awaited, Inbound, Phase, Source};
 use crate::world::{Event, Packet, Reply, Request, World, failed};
 use bytes::Bytes;
-use causeway_core::identity::{ConnectionEpoch, DeliveryId};
+use causeway_core::identity::{ConnectionEpoch, DeliveryId, LaneId};
 use causeway_core::lease::holder::Why;
 use causeway_core::lease::row::LeaseRow;
 use causeway_core::lease::{Condition, LeaseAnswer};
@@ -160,7 +160,7 @@ impl World {
         let term = self.workers[worker].term;
         let timeout = self.knobs.cadence.renew_call_timeout.unsigned_abs().max(2 * S);
         match effect {
-            owner::Effect::Log(call) => {
+            owner::Effect::Log { call, .. } => {
                 let doubted = matches!(&call, Call::Put { row, .. } if self.workers[worker].doubtful_puts.contains(&row.id()));
                 self.call(worker, Link::Store, Awaited::Log { term, call: call.clone() }, Request::Log { call, doubted }, timeout);
             }
@@ -180,7 +180,7 @@ impl World {
                     self.seen.note(Sight::Recovered);
                 }
             }
-            owner::Effect::Observe(_) | owner::Effect::Finished(_) => {}
+            owner::Effect::Observe(_) | owner::Effect::Finished(_) | owner::Effect::ReadMail { .. } => {}
         }
     }
 
@@ -261,7 +261,7 @@ impl World {
                 self.feed(worker, member::Event::LeaseWritten(outcome));
             }
             (Awaited::Gate { source }, Reply::LeaseRead(answer)) => self.gate_answered(worker, source, answer.ok().flatten()),
-            (Awaited::Log { term, .. }, Reply::Log(answer)) => self.feed_owner(worker, term, owner::Event::Log(answer)),
+            (Awaited::Log { term, .. }, Reply::Log(answer)) => self.feed_owner(worker, term, owner::Event::Log { lane: LaneId(0), answer }),
             (Awaited::Send { term, batch, .. }, Reply::Sent(outcomes)) => {
                 self.feed_owner(worker, term, owner::Event::Sent { batch, outcomes })
             }
@@ -298,7 +298,7 @@ impl World {
                     self.workers[worker].doubtful_puts.insert(row.id());
                 }
                 let answer: Answer = failed(&call, fault, true);
-                self.feed_owner(worker, term, owner::Event::Log(answer));
+                self.feed_owner(worker, term, owner::Event::Log { lane: LaneId(0), answer });
             }
             Awaited::Send { term, batch, entries } => {
                 let outcomes = vec![Outcome::Unknown(fault); entries];

@@ -6,7 +6,7 @@ use causeway_core::dead_letter::DeadLetter;
 use causeway_core::identity::{EntryId, Epoch, Position, Slot};
 use causeway_core::lease::row::{LeaseRow, RawLease};
 use causeway_core::lease::{Condition, LeaseAnswer, LeaseWrite};
-use causeway_core::log::{Answer, Call, Page, Put};
+use causeway_core::log::{Answer, Call, Page, Put, Registration};
 use causeway_core::message::Entry;
 use causeway_core::outcome::Outcome;
 use causeway_core::rows::{Head, Row, unpack};
@@ -27,7 +27,7 @@ pub struct Stores {
     versions: BTreeMap<u64, String>,
     rows: BTreeMap<Slot, Row>,
     head: Option<Head>,
-    registered: Epoch,
+    record: Option<Registration>,
     /// The highest epoch whose anchor was read back as the tail.
     confirmed: Epoch,
     /// Messages that were made durable above the head.
@@ -205,11 +205,15 @@ impl Stores {
                 Answer::Tail(Ok(meta))
             }
             Call::ReadHead => Answer::Head(Ok(self.head.clone())),
-            Call::Register { epoch } => {
-                let forward = *epoch > self.registered;
-                self.registered = self.registered.max(*epoch);
-                Answer::Registered(Outcome::Done(forward))
+            Call::ReadRecord => Answer::Record(Ok(self.record)),
+            Call::Register { record, replaces } => {
+                let holds = self.record == *replaces;
+                if holds {
+                    self.record = Some(*record);
+                }
+                Answer::Registered(Outcome::Done(holds))
             }
+            Call::MoveMail { .. } => return Err("mail is moved and none was posted".to_owned()),
             Call::Put { slot, row } => Answer::Put(Outcome::Done(self.put(*slot, row, doubted, seen)?)),
             Call::ReadPage { purpose, after, up_to } => Answer::Page { purpose: *purpose, page: Ok(self.page(*after, *up_to)) },
             Call::PutHead { head } => {

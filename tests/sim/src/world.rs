@@ -770,7 +770,9 @@ pub(crate) fn failed(call: &Call, fault: CallFault, unknown: bool) -> Answer {
     match call {
         Call::ReadTail => Answer::Tail(Err(fault)),
         Call::ReadHead => Answer::Head(Err(fault)),
+        Call::ReadRecord => Answer::Record(Err(fault)),
         Call::Register { .. } => Answer::Registered(outcome(fault, unknown)),
+        Call::MoveMail { .. } => Answer::Moved(outcome(fault, unknown)),
         Call::Put { .. } => Answer::Put(outcome(fault, unknown)),
         Call::ReadPage { purpose, .. } => Answer::Page { purpose: *purpose, page: Err(fault) },
         Call::PutHead { .. } => Answer::HeadPut(outcome(fault, unknown)),

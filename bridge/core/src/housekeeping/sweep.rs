@@ -93,7 +93,7 @@ impl Sweep {
     pub fn new(options: SweepOptions) -> Self {
         let ids = IdSequence::new(options.row_id_base);
         Self {
-            writer: Writer::new(SegmentOptions::default(), options.owner.clone(), ids, Some(options.epoch)),
+            writer: Writer::new(SegmentOptions::default(), options.owner.clone(), ids),
             options,
             loader: Loader::new(Slot(0), None, STAGED_BYTES),
             settled: Settled::default(),
@@ -239,7 +239,7 @@ impl Sweep {
     }
 
     /// Takes the answer to [`Step::Call`].
-    pub fn answer(&mut self, now: Instant, wall: UnixMillis, answer: Answer) {
+    pub fn answer(&mut self, now: Instant, answer: Answer) {
         match answer {
             Answer::Page { page, .. } => {
                 if let Err(fault) = &page {
@@ -266,13 +266,28 @@ impl Sweep {
                     Outcome::NotDone(fault) | Outcome::Unknown(fault) => self.abandon(SweepEnd::Failed(fault)),
                 }
             }
-            Answer::Tail(_) | Answer::Head(_) | Answer::Registered(_) | Answer::Put(_) => {
-                if let Some(WriterEvent::Opened { head, drained, anchor }) = self.writer.answer(now, wall, answer) {
-                    self.settled = Settled::at(drained);
-                    self.loader = Loader::new(drained, head, STAGED_BYTES);
-                    self.anchor = Some(anchor);
+            Answer::Tail(_) | Answer::Head(_) | Answer::Put(_) => self.opening_answered(now, answer),
+            // Not asked for.
+            Answer::Record(_) | Answer::Registered(_) | Answer::Moved(_) => {}
+        }
+    }
+
+    fn opening_answered(&mut self, now: Instant, answer: Answer) {
+        match self.writer.answer(now, answer) {
+            Some(WriterEvent::TailFound { tail, anchored }) => {
+                let (found, own) = (tail.map_or(Epoch(0), |meta| meta.epoch), self.options.epoch);
+                if found > own || found == own && !anchored {
+                    self.writer.stop(WriterEnd::EpochTooLow { found });
+                } else {
+                    self.writer.go(own);
                 }
             }
+            Some(WriterEvent::Opened { head, drained, anchor }) => {
+                self.settled = Settled::at(drained);
+                self.loader = Loader::new(drained, head, STAGED_BYTES);
+                self.anchor = Some(anchor);
+            }
+            Some(WriterEvent::Stored(_) | WriterEvent::MailGone(_) | WriterEvent::Retired) | None => {}
         }
     }
 

@@ -284,7 +284,7 @@ impl Run<'_> {
             match sweep.poll(clock.now(), clock.wall()) {
                 Step::Call(call) => {
                     let answer = self.call(found, &call).await;
-                    sweep.answer(clock.now(), clock.wall(), answer);
+                    sweep.answer(clock.now(), answer);
                 }
                 Step::Park(letters) => {
                     let parks = letters.iter().map(|(_, letter)| self.ports.letters.park(letter));
@@ -316,10 +316,12 @@ impl Run<'_> {
         match call {
             Call::ReadTail => Answer::Tail(outbox.read_tail(log).await),
             Call::ReadHead => Answer::Head(outbox.read_head(log).await),
-            Call::Register { epoch } => {
-                let record = LogRecord { epoch: *epoch, ..found.record.clone() };
-                Answer::Registered(outbox.register(&record).await)
+            Call::ReadRecord => Answer::Record(outbox.read_record(log).await.map(|record| record.map(|record| record.registration()))),
+            Call::Register { record, replaces } => {
+                Answer::Registered(outbox.register(&LogRecord::new(log.clone(), *record), *replaces).await)
             }
+            // A sweep moves no mail.
+            Call::MoveMail { .. } => Answer::Moved(Outcome::NotDone(Fault::new(FaultCode::Unsupported, "a sweep moves no mail"))),
             Call::Put { slot, row } => Answer::Put(outbox.put(log, *slot, row).await),
             Call::ReadPage { purpose, after, up_to } => {
                 Answer::Page { purpose: *purpose, page: outbox.read_page(log, *after, *up_to).await }

@@ -2,12 +2,12 @@
 
 use causeway_core::dead_letter::DeadLetter;
 use causeway_core::drain::{BatchId, ParkId};
-use causeway_core::identity::LogName;
+use causeway_core::identity::{LaneId, LogName};
 use causeway_core::log::{Answer, Call};
 use causeway_core::message::Entry;
 use causeway_core::outcome::{Fault, FaultCode, Outcome};
 use causeway_core::worker::Event;
-use causeway_ports::{DeadLetters, LogRecord, LogState, Outbox, Sink};
+use causeway_ports::{DeadLetters, LogRecord, Outbox, Sink};
 use core::panic::AssertUnwindSafe;
 use core::time::Duration;
 use futures_util::FutureExt;
@@ -52,15 +52,16 @@ impl Dispatch {
     }
 
     /// Calls the log's store.
-    pub fn call(&mut self, call: Call) {
-        let (outbox, log) = (Arc::clone(&self.outbox), self.log.clone());
+    pub fn call(&mut self, lane: LaneId, call: Call) {
+        let (outbox, log) = (Arc::clone(&self.outbox), self.log.in_lane(lane));
         self.tasks.spawn(async move {
             let doing = AssertUnwindSafe(tokio::time::timeout(STORE_TIMEOUT, answer(outbox.as_ref(), &log, &call))).catch_unwind();
-            Event::Log(match doing.await {
+            let answer = match doing.await {
                 Ok(Ok(answer)) => answer,
                 Ok(Err(_)) => unanswered(&call, Fault::new(FaultCode::Timeout, format!("no answer within {} s", STORE_TIMEOUT.as_secs()))),
                 Err(_) => unanswered(&call, broken()),
-            })
+            };
+            Event::Log { lane, answer }
         });
     }
 
@@ -110,14 +111,20 @@ fn broken() -> Fault {
     Fault::new(FaultCode::ProtocolError, "the adapter panicked; this is a defect, please report it with the log")
 }
 
+fn no_mailbox() -> Fault {
+    Fault::new(FaultCode::InvalidConfig, "this session has no mailbox")
+}
+
 async fn answer(outbox: &dyn Outbox, log: &LogName, call: &Call) -> Answer {
     match call {
         Call::ReadTail => Answer::Tail(outbox.read_tail(log).await),
         Call::ReadHead => Answer::Head(outbox.read_head(log).await),
-        Call::Register { epoch } => {
-            let record = LogRecord { log: log.clone(), epoch: *epoch, lanes: 1, state: LogState::Open };
-            Answer::Registered(outbox.register(&record).await)
+        // The partition's record: kept under the name of lane 0, which is what the owner says.
+        Call::ReadRecord => Answer::Record(outbox.read_record(log).await.map(|record| record.map(|record| record.registration()))),
+        Call::Register { record, replaces } => {
+            Answer::Registered(outbox.register(&LogRecord::new(log.clone(), *record), *replaces).await)
         }
+        Call::MoveMail { .. } => Answer::Moved(Outcome::NotDone(no_mailbox())),
         Call::Put { slot, row } => Answer::Put(outbox.put(log, *slot, row).await),
         Call::ReadPage { purpose, after, up_to } => Answer::Page { purpose: *purpose, page: outbox.read_page(log, *after, *up_to).await },
         Call::PutHead { head } => Answer::HeadPut(outbox.put_head(log, head).await),
@@ -129,7 +136,9 @@ fn unanswered(call: &Call, fault: Fault) -> Answer {
     match call {
         Call::ReadTail => Answer::Tail(Err(fault)),
         Call::ReadHead => Answer::Head(Err(fault)),
+        Call::ReadRecord => Answer::Record(Err(fault)),
         Call::Register { .. } => Answer::Registered(Outcome::Unknown(fault)),
+        Call::MoveMail { .. } => Answer::Moved(Outcome::Unknown(fault)),
         Call::Put { .. } => Answer::Put(Outcome::Unknown(fault)),
         Call::ReadPage { purpose, .. } => Answer::Page { purpose: *purpose, page: Err(fault) },
         Call::PutHead { .. } => Answer::HeadPut(Outcome::Unknown(fault)),

@@ -123,6 +123,9 @@ impl Session {
             owner: parts.owner.clone(),
             routes: parts.routes.iter().map(route_options).collect(),
             epoch: None,
+            lanes: 1,
+            mailbox_poll: None,
+            retire_when_drained: false,
             segment: SegmentOptions::from(&parts.limits),
             send_linger: parts.limits.send_linger.get(),
             max_settled_ahead: parts.limits.max_settled_ahead as usize,
@@ -296,7 +299,9 @@ impl Session {
 
     async fn carry_out_for_owner(&mut self, effect: worker::Effect) {
         match effect {
-            worker::Effect::Log(call) => self.dispatch.call(call),
+            worker::Effect::Log { lane, call } => self.dispatch.call(lane, call),
+            // Not asked for: `mailbox_poll` is not set.
+            worker::Effect::ReadMail { .. } => {}
             worker::Effect::Acknowledge(delivery) => {
                 if let Some(source) = &mut self.source {
                     source.acknowledge(delivery);
@@ -441,7 +446,7 @@ impl Session {
         let session = self.parts.session.clone();
         self.dirty = true;
         self.ended = Some(match end {
-            End::Stopped { unsettled: 0 } => {
+            End::Stopped { unsettled: 0 } | End::Retired => {
                 self.status.log = LogPhase::Stopped;
                 info!("stopped; everything is settled");
                 Ok(SessionEnd::Clean)

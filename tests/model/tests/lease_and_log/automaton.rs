@@ -9,9 +9,9 @@ use bytes::Bytes;
 use causeway_core::dead_letter::Destination;
 use causeway_core::drain::retry::Backoff;
 use causeway_core::drain::{BatchId, BatchLimits};
-use causeway_core::identity::{ConnectionEpoch, DeliveryId, Epoch};
+use causeway_core::identity::{ConnectionEpoch, DeliveryId, Epoch, LaneId};
 use causeway_core::log::writer::SegmentOptions;
-use causeway_core::log::{Answer, Call};
+use causeway_core::log::{Answer, Call, Channel};
 use causeway_core::message::{Entry, Message};
 use causeway_core::outcome::Outcome;
 use causeway_core::units::{Instant, UnixMillis};
@@ -143,7 +143,7 @@ fn replay(path: &Arc<Path>) -> (Owner, Instant, Vec<Output>) {
                 receiver: "in".into(),
                 message: Message { topic: "t".to_owned(), payload: Bytes::copy_from_slice(&[*message]), qos: 1, ..Message::default() },
             },
-            Input::Log(answer) => Event::Log(answer.clone()),
+            Input::Log(answer) => Event::Log { lane: LaneId(0), answer: answer.clone() },
             Input::Sent { batch, entries } => Event::Sent { batch: *batch, outcomes: vec![Outcome::Done(()); *entries] },
             Input::Tick => {
                 clock = owner.as_ref().and_then(|owner| owner.wake_at(clock)).unwrap_or(clock);
@@ -152,20 +152,31 @@ fn replay(path: &Arc<Path>) -> (Owner, Instant, Vec<Output>) {
         };
         let owner = owner.as_mut().unwrap();
         owner.act_until(Instant::from_nanos(if step.may_act { u64::MAX } else { 0 }));
-        effects = owner.apply(clock, WALL, event);
+        effects = with_registry(owner, clock, event);
     }
     (owner.unwrap(), clock, effects.into_iter().filter_map(output).collect())
 }
 
+/// The registry answers at once: with one lane it decides nothing that the log does not decide.
+fn with_registry(owner: &mut Owner, clock: Instant, event: Event) -> Vec<Effect> {
+    let mut effects = owner.apply(clock, WALL, event);
+    while let Some(at) = effects.iter().position(|effect| matches!(effect, Effect::Log { call, .. } if call.channel() == Channel::Registry)) {
+        let Effect::Log { lane, call } = effects.remove(at) else { break };
+        let answer = if matches!(call, Call::ReadRecord) { Answer::Record(Ok(None)) } else { Answer::Registered(Outcome::Done(true)) };
+        effects.extend(owner.apply(clock, WALL, Event::Log { lane, answer }));
+    }
+    effects
+}
+
 fn output(effect: Effect) -> Option<Output> {
     Some(match effect {
-        Effect::Log(call) => Output::Log(call),
+        Effect::Log { call, .. } => Output::Log(call),
         Effect::Acknowledge(delivery) => Output::Acknowledge(delivery.ordinal),
         Effect::Send { batch, entries, .. } => Output::Send { batch, entries },
         Effect::CloseSource => Output::Close,
         Effect::Observe(Observation::Opened { .. }) => Output::Opened,
         Effect::Finished(end) => Output::Finished(end),
-        Effect::Observe(_) => return None,
+        Effect::Observe(_) | Effect::ReadMail { .. } => return None,
         Effect::Park { .. } => panic!("nothing is dead-lettered in this model"),
     })
 }
@@ -194,6 +205,9 @@ fn options(term: u64, epoch: Epoch) -> OwnerOptions {
         owner: format!("o{term}"),
         routes: vec![route],
         epoch: Some(epoch),
+        lanes: 1,
+        mailbox_poll: None,
+        retire_when_drained: false,
         segment: SegmentOptions { max_messages: 1, linger: Duration::ZERO, ..SegmentOptions::default() },
         send_linger: Duration::ZERO,
         max_settled_ahead: 10,

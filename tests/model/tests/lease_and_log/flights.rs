@@ -64,7 +64,7 @@ impl Composed {
         let answer = match call {
             Call::ReadTail => Answer::Tail(Err(no_answer())),
             Call::ReadHead => Answer::Head(Err(no_answer())),
-            Call::Register { .. } => Answer::Registered(Outcome::Unknown(no_answer())),
+            Call::ReadRecord | Call::Register { .. } | Call::MoveMail { .. } => return,
             Call::Put { .. } => Answer::Put(Outcome::Unknown(no_answer())),
             Call::ReadPage { purpose, .. } => Answer::Page { purpose: *purpose, page: Err(no_answer()) },
             Call::PutHead { .. } => Answer::HeadPut(Outcome::Unknown(no_answer())),

@@ -96,7 +96,7 @@ impl Log {
         let answer = match call {
             Call::ReadTail => Answer::Tail(Ok(self.read_tail(owner, waits, told, mutant))),
             Call::ReadHead => Answer::Head(Ok(self.head.clone())),
-            Call::Register { .. } => Answer::Registered(Outcome::Done(true)),
+            Call::ReadRecord | Call::Register { .. } | Call::MoveMail { .. } => panic!("{call:?} is no call to the log"),
             Call::Put { slot, row } => Answer::Put(Outcome::Done(self.put(*slot, row, owner, told, mutant))),
             Call::ReadPage { purpose, after, up_to } => Answer::Page { purpose: *purpose, page: Ok(self.page(*after, *up_to)) },
             Call::PutHead { head } => {
