@@ -577,9 +577,8 @@ export class BridgeAlarms extends Construct {
       );
       const sum = (usingMetrics: Record<string, IMetric>, label: string) =>
         new MathExpression({
-          expression: Object.keys(usingMetrics)
-            .map((key) => `FILL(${key}, 0)`)
-            .join(" + "),
+          // A sum over a list leaves out what has no data; `+` would have none then.
+          expression: `SUM([${Object.keys(usingMetrics).join(", ")}])`,
           usingMetrics,
           period: Duration.minutes(1),
           label,
