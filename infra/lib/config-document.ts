@@ -146,9 +146,7 @@ function check(
   const unfilled = new Set(interpolation.map((fault) => fault.path));
   const found: SchemaFault[] = schemaFaults(json, written).filter((fault) => !unfilled.has(fault.path));
   const rest = structuredClone(json);
-  // An empty name is a name: what refers to another one is still told.
-  const unusable = found.filter(({ code, at }) => !(code === "E_REQUIRED" && valueAt(rest, at) === ""));
-  for (const fault of unusable.sort((a, b) => b.at.length - a.at.length)) takeOut(rest, fault.at);
+  for (const fault of [...found].sort((a, b) => b.at.length - a.at.length)) takeOut(rest, fault.at);
   const broken = new Set([...unfilled, ...found.map((fault) => fault.path)]);
   const config = rest as BridgeConfig;
   return { found: [...found.map(({ at: _, ...fault }) => fault), ...checkRules(config, broken)], config };
@@ -161,12 +159,21 @@ function valueAt(root: Json, at: readonly string[]): Json | undefined {
   }, root);
 }
 
+/** Lists whose elements are texts. */
+const TEXT_LISTS = ["bindings", "processors", "broker_urls", "cors_origins", "takeover_evidence", "values"];
+
 /** Elements of lists are emptied, so that the others keep their places. */
+function isTextList(at: readonly string[]): boolean {
+  // `bindings` at the top are mappings, those of a route are names.
+  return at.length > 2 && TEXT_LISTS.includes(at.at(-2) ?? "");
+}
+
 function takeOut(root: Json, at: readonly string[]): void {
   const node = valueAt(root, at.slice(0, -1));
   const last = at.at(-1);
   if (last === undefined) return;
-  if (Array.isArray(node)) node[Number(last)] = {};
+  // Lists are of mappings or of texts.
+  if (Array.isArray(node)) node[Number(last)] = isTextList(at) ? "" : {};
   else if (typeof node === "object" && node !== null) delete node[last];
 }
 

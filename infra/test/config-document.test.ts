@@ -5,8 +5,11 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, describe, test } from "node:test";
 import { fileURLToPath } from "node:url";
+import { checkConfig } from "../lib/checks/index.ts";
 import { loadConfigDocument, standIn } from "../lib/config-document.ts";
+import { variables } from "../lib/settings.ts";
 import { findChecker } from "./checker.ts";
+import { MINIMAL } from "./support.ts";
 
 const FIXTURES = fileURLToPath(new URL("../../tests/fixtures", import.meta.url));
 const checker = findChecker();
@@ -14,6 +17,7 @@ const withProgram = {
   skip: checker === undefined && "NO causeway PROGRAM WAS FOUND: build it, or set CAUSEWAY_BINARY",
 };
 const VARIABLES = {};
+const SCENARIO = {};
 const folder = mkdtempSync(join(tmpdir(), "causeway-config-"));
 after(() => rmSync(folder, { recursive: true }));
 
@@ -108,6 +112,25 @@ describe("configurations that the program accepts", () => {
       assert.deepEqual([after.faults, after.value, after.text], [before.faults, before.value, before.text], file);
     }
   });
+});
+
+test("the scenario of a clustered exclusive session is accepted as it stands", () => {
+  const scenario = join(FIXTURES, "..", "vectors", "scenario.yaml");
+  for (const program of [undefined, checker]) {
+    const { faults, sessions } = loadConfigDocument([scenario], SCENARIO, program);
+    assert.deepEqual(faults, []);
+    assert.ok(sessions.some((session) => session.exclusive && session.budget !== undefined));
+  }
+});
+
+test("the configuration that comes with the stack is accepted, and every part of it is built", () => {
+  const shipped = fileURLToPath(new URL("../config/bridge.yaml", import.meta.url));
+  const env = variables({ ...MINIMAL });
+  for (const program of [undefined, checker]) {
+    const document = loadConfigDocument([shipped], env, program, ["QUEUE_URL"]);
+    assert.deepEqual(checkConfig(document, { broker: [] }), []);
+    assert.ok(document.text.includes("${QUEUE_URL}"), "the queue's address is left to the containers");
+  }
 });
 
 describe("layers", () => {

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
 import { test } from "node:test";
+import { PROP_RULES } from "../lib/constructs/faults.ts";
 
 const FOLDERS = ["../lib/constructs/", "../lib/stacks/", "../lib/"];
 
@@ -39,4 +40,10 @@ test("every prop that must be given says what it is", () => {
     required.filter(({ comment }) => comment.trim() === "").map(({ where }) => where),
     [],
   );
+});
+
+test("the README says for every refusal of props what to do", () => {
+  const readme = readFileSync(new URL("../README.md", import.meta.url), "utf8");
+  const rows = [...readme.matchAll(/^\| `(CAUSEWAY_PRP_\d+)` \| (.*) \|$/gm)].map(([, code, remedy]) => [code, remedy]);
+  assert.deepEqual(rows, Object.entries(PROP_RULES));
 });

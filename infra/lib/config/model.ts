@@ -172,6 +172,14 @@ export interface Http {
   tls_key_file?: string;
 }
 
+/** The thing of this name; `undefined` where the name, or what it names, is missing. */
+export function named<T extends { id?: string }>(
+  things: readonly T[] | undefined,
+  id: string | undefined,
+): T | undefined {
+  return id === undefined ? undefined : things?.find((thing) => thing.id === id);
+}
+
 /** A duration of the configuration; the default where nothing, or nothing readable, is written. */
 export function nanos(text: string | undefined, fallbackSeconds: number): Nanos {
   return optionalNanos(text) ?? (BigInt(Math.round(fallbackSeconds * 1000)) * SECOND) / 1000n;

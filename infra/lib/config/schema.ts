@@ -49,7 +49,7 @@ function simplify(node: unknown): unknown {
  * @param written with them: a key that nobody knows is told even so
  */
 export function schemaFaults(value: Json, written: Json): SchemaFault[] {
-  const unknown = errors(written).filter((error) => error.keyword === "additionalProperties" && holdsNull(error));
+  const unknown = errors(written).filter(holdsNull);
   return [
     ...errors(value).flatMap((error) => translate(error, value)),
     ...unknown.flatMap((error) => translate(error, written)),
@@ -60,8 +60,11 @@ function errors(value: Json): ErrorObject[] {
   return validate(value) ? [] : (validate.errors ?? []);
 }
 
+/** A refused key, or one that nobody knows, with nothing behind it. */
 function holdsNull(error: ErrorObject): boolean {
-  return isRecord(error.data) && error.data[String(error.params.additionalProperty)] === null;
+  if (error.keyword === "const") return error.data === null;
+  const key = String(error.params.additionalProperty);
+  return error.keyword === "additionalProperties" && isRecord(error.data) && error.data[key] === null;
 }
 
 /** Of two faults of one place only the first is told. */
@@ -118,7 +121,7 @@ function translate(error: ErrorObject, root: Json): SchemaFault[] {
     }
     case "pattern":
     case "type":
-      return text(error, fault, at, params);
+      return text(error, fault, params);
     case "minimum":
     case "maximum":
       return bound(error, fault, at);
@@ -132,14 +135,8 @@ function translate(error: ErrorObject, root: Json): SchemaFault[] {
 type Report = (code: string, message: string, remedy: string) => SchemaFault[];
 
 /** A text of a certain form, or a value of another type. The form is known by the name that the schema gives it. */
-function text(
-  error: ErrorObject,
-  fault: Report,
-  at: readonly string[],
-  params: Record<string, unknown>,
-): SchemaFault[] {
+function text(error: ErrorObject, fault: Report, params: Record<string, unknown>): SchemaFault[] {
   const title = String((error.parentSchema as { title?: unknown } | undefined)?.title ?? "");
-  const field = at.at(-1) ?? "";
   if (title === "`off` or duration") {
     return fault("E_STEP_DOWN", 'must be a positive duration or "off"', "write `off`, or a duration such as `90s`");
   }
@@ -178,7 +175,8 @@ function text(
         "not an address to listen on",
         "write `:8081` for every interface, or `127.0.0.1:8081` for one",
       );
-    if (title === "name" && error.data === "") return fault("E_REQUIRED", `${field} is empty`, "give it a name");
+    // An empty name is one; whether it may be is a rule.
+    if (title === "name" && error.data === "") return [];
     if (title === "name")
       return fault(
         "E_ID",

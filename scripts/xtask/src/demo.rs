@@ -72,22 +72,25 @@ pub async fn run(options: &Options) -> Result<bool> {
     } else {
         scratch.path()
     };
-    let report = tokio::select! {
-        report = play(options, dir) => report?,
+    let (report, kept) = tokio::select! {
+        played = play(options, dir) => played?,
         () = stop_requested() => bail!("interrupted"),
     };
     if options.json {
         note(&report.table());
         report.faults().iter().for_each(|fault| note(&format!("FAULT: {fault}")));
+        kept.iter().for_each(|line| note(line));
         result(&report.json());
     } else {
         result(&report.table());
         report.faults().iter().for_each(|fault| result(&format!("FAULT: {fault}")));
+        kept.iter().for_each(|line| result(line));
     }
     Ok(report.faults().is_empty())
 }
 
-async fn play(options: &Options, dir: &Path) -> Result<Report> {
+/// The report, and where everything listens that is left running.
+async fn play(options: &Options, dir: &Path) -> Result<(Report, Vec<String>)> {
     note("building the worker");
     let binary = crate::worker::binary().await?;
     let stack = StackOptions {
@@ -103,15 +106,15 @@ async fn play(options: &Options, dir: &Path) -> Result<Report> {
     let show = Show::start(&rig, options);
     let (mut report, active) = show.play(&mut cluster, active, options, &rig).await?;
     if options.keep {
-        keep(&mut rig, &mut cluster, dir)?;
-        return Ok(report);
+        let kept = keep(&mut rig, &mut cluster, dir)?;
+        return Ok((report, kept));
     }
     for (name, status) in cluster.stop(active).await? {
         if !status.success() {
             report.notes.push(format!("{name} did not stop cleanly: {status}"));
         }
     }
-    Ok(report)
+    Ok((report, Vec::new()))
 }
 
 /// Starts the processes; the second of the answer is the active one.
@@ -129,20 +132,20 @@ async fn start(rig: &Rig) -> Result<(Cluster, usize)> {
     Ok((cluster, 0))
 }
 
-fn keep(rig: &mut Rig, cluster: &mut Cluster, dir: &Path) -> Result<()> {
+fn keep(rig: &mut Rig, cluster: &mut Cluster, dir: &Path) -> Result<Vec<String>> {
     let processes = rig.stack.processes().chain(cluster.members.iter().map(|member| &member.worker.process));
     local::State::of(processes, rig.launch.environment.clone()).save(dir)?;
     rig.stack.release();
-    note("still running (scripts/local down ends it):");
+    let mut lines = vec!["still running (scripts/local down ends it):".to_owned()];
     for member in &mut cluster.members {
         member.worker.process.release();
-        note(&format!("  {:<8} {}", member.launch.name, member.worker.monitor()));
+        lines.push(format!("  {:<8} {}", member.launch.name, member.worker.monitor()));
     }
-    note(&format!("  broker   {}", rig.stack.broker.url()));
-    note(&format!("  queue    {}", rig.stack.queue_url));
-    note(&format!("  store    {} ({})", rig.stack.aws.dynamodb_endpoint, rig.stack.store_name));
-    note(&format!("  logs     {}", dir.display()));
-    Ok(())
+    lines.push(format!("  broker   {}", rig.stack.broker.url()));
+    lines.push(format!("  queue    {}", rig.stack.queue_url));
+    lines.push(format!("  store    {} ({})", rig.stack.aws.dynamodb_endpoint, rig.stack.store_name));
+    lines.push(format!("  logs     {}", dir.display()));
+    Ok(lines)
 }
 
 /// Publisher and consumers at work, and what was seen of the workers.

@@ -4,6 +4,7 @@
 //! Nothing here trusts what the worker says about deliveries: the publisher counts what the broker acknowledged, the consumer counts what
 //! the queue handed out, and both recognise every message by its content.
 
+pub mod chaos;
 pub mod cluster;
 pub mod demo;
 pub mod failover;

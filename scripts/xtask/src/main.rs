@@ -12,6 +12,8 @@ enum Command {
     /// Take a session from its owner again and again, and tell how long the successor needs to reach full service.
     #[command(after_help = xtask::failover::EXPLANATION)]
     Failover(xtask::failover::Options),
+    /// Do one harm after the other to three workers under load, and hold every message against a ledger.
+    Chaos(xtask::chaos::Options),
     /// The local stack: broker, DynamoDB, SQS.
     #[command(subcommand)]
     Local(xtask::local::Action),
@@ -22,6 +24,7 @@ async fn main() -> ExitCode {
     let outcome = match Command::parse() {
         Command::Demo(options) => xtask::demo::run(&options).await,
         Command::Failover(options) => xtask::failover::run(&options).await,
+        Command::Chaos(options) => xtask::chaos::run(&options).await,
         Command::Local(action) => xtask::local::run(&action).await,
     };
     match outcome {

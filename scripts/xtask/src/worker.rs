@@ -106,6 +106,8 @@ pub struct Settings {
     pub segment_max_messages: u32,
     /// Whether several workers share the session, of which one owns it at a time. Needs DynamoDB.
     pub exclusive: bool,
+    /// `stores.dlq.options.retention`, in seconds. `None`: dead letters are kept for good.
+    pub dlq_retention: Option<u64>,
     /// Whether workers log in to the broker with their names, by which a network tells them apart.
     pub logins: bool,
     /// `sessions[].options.session.keep_alive`, in seconds.
@@ -128,6 +130,7 @@ impl Settings {
             receive_maximum: 192,
             segment_max_messages: 200,
             exclusive: false,
+            dlq_retention: None,
             logins: false,
             keep_alive: 30,
             broker_health_step_down: None,
@@ -162,6 +165,7 @@ impl Settings {
         ));
         // Several processes read the same file: the environment tells them apart.
         let monitor = if self.exclusive { format!("${{{MONITOR_ADDRESS}}}") } else { format!("127.0.0.1:{}", self.monitor_port) };
+        let retention = self.dlq_retention.map(|seconds| format!("\n      retention: {seconds}s")).unwrap_or_default();
         let login = if self.logins {
             format!("\n        username: ${{{INSTANCE}}}\n        allow_plaintext_credentials: true")
         } else {
@@ -174,7 +178,7 @@ impl Settings {
             .replace("{{shared_stores}}", &shared_stores)
             .replace("{{route_session}}", &route_session)
             .replace("{{outbox}}", &store("outbox"))
-            .replace("{{dlq}}", &store("dlq"))
+            .replace("{{dlq}}", &(store("dlq") + &retention))
             .replace("{{broker_url}}", &broker_url)
             .replace("{{queue_url}}", &self.queue_url)
             .replace("{{region}}", crate::stack::emulators::REGION)

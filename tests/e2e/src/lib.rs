@@ -34,13 +34,15 @@ pub struct Setup {
     pub proxies: bool,
     /// Processes that share the session. Empty: one worker has it to itself.
     pub members: &'static [(&'static str, Role)],
+    /// `stores.dlq.options.retention`, in seconds.
+    pub dlq_retention: Option<u64>,
 }
 
 impl Setup {
     /// A run without proxies over a broker that keeps its state.
     #[must_use]
     pub fn new(store: Store, messages: u64) -> Self {
-        Self { store, messages, size: 250, broker_persistence: true, proxies: false, members: &[] }
+        Self { store, messages, size: 250, broker_persistence: true, proxies: false, members: &[], dlq_retention: None }
     }
 }
 
@@ -74,7 +76,11 @@ impl Run {
         let options = StackOptions { broker_persistence: setup.broker_persistence, ..StackOptions::bound(dir.path(), setup.store) };
         let binary = xtask::worker::binary().await?;
         let shared = !setup.members.is_empty();
-        let rig = Rig::start_with(&options, setup.proxies, binary, |settings| settings.exclusive = shared).await?;
+        let rig = Rig::start_with(&options, setup.proxies, binary, |settings| {
+            settings.exclusive = shared;
+            settings.dlq_retention = setup.dlq_retention;
+        })
+        .await?;
         let plan = Plan::new(setup.messages, setup.size);
         let consumer = Consumer::start(&rig.stack.aws.sqs, &rig.stack.queue_url, 4, Ledger::new(plan.clone()));
         let mut run = Self {

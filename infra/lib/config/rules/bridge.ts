@@ -13,6 +13,14 @@ export function checkBridge(check: Check): void {
 
 function processRules(check: Check): void {
   const bridge = check.config.bridge ?? {};
+  if (bridge.id === "") {
+    check.error(
+      "E_REQUIRED",
+      "bridge.id",
+      "bridge.id is required",
+      "add `bridge: {id: NAME}`, the name that all replicas share",
+    );
+  }
   check.positive("bridge.shutdown_timeout", bridge.shutdown_timeout);
   const drain = optionalNanos(bridge.drain_timeout);
   if (drain !== undefined && drain >= nanos(bridge.shutdown_timeout, 30)) {

@@ -28,15 +28,12 @@ export class Check {
   public names(section: string, things: readonly { id?: string }[]): void {
     const seen = new Set<string>();
     things.forEach(({ id }, index) => {
-      if (id === undefined || id === "") return;
-      if (seen.has(id))
-        this.error(
-          "E_DUPLICATE_ID",
-          `${section}[${index}].id`,
-          `${section}: duplicate id "${id}"`,
-          "give each its own name",
-        );
-      seen.add(id);
+      const path = `${section}[${index}].id`;
+      if (id === "") this.error("E_REQUIRED", path, `${path} is required`, "give it a name");
+      else if (id !== undefined && seen.has(id)) {
+        this.error("E_DUPLICATE_ID", path, `${section}: duplicate id "${id}"`, "give each its own name");
+      }
+      if (id !== undefined) seen.add(id);
     });
   }
 
@@ -47,10 +44,19 @@ export class Check {
     section: "sessions" | "receivers" | "senders" | "bindings",
   ): void {
     const things: readonly { id?: string }[] = this.config[section] ?? [];
-    if (id === undefined || things.some((thing) => thing.id === id || thing.id === undefined)) return;
-    this.error("E_DANGLING", path, `"${id}" not found in ${section}`, `name one of ${section}, or add it there`, [
-      section,
-    ]);
+    if (id === "") this.error("E_REQUIRED", path, `${path} is required`, `name one of ${section}`);
+    else if (id !== undefined && !things.some((thing) => thing.id === id) && !this.#hasNameless(section)) {
+      const remedy = `name one of ${section}, or add it there`;
+      this.error("E_DANGLING", path, `"${id}" not found in ${section}`, remedy, [section]);
+    }
+  }
+
+  /** Whether something in a section could not be read, so that its name is not known. */
+  #hasNameless(section: string): boolean {
+    const below = [...this.#broken]
+      .filter((path) => path.startsWith(section))
+      .map((path) => path.slice(section.length));
+    return below.some((rest) => rest.endsWith("].id") || rest.endsWith("]"));
   }
 
   /** A whole number with bounds. */

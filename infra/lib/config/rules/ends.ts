@@ -138,7 +138,7 @@ function subscription(check: Check, at: string, receiver: Receiver, topic: Topic
       "`+` stands for a whole level, `#` for the rest and comes last",
     );
   }
-  const index = (check.config.sessions ?? []).findIndex((session) => session.id === receiver.session_id);
+  const index = (check.config.sessions ?? []).findIndex(({ id }) => id !== undefined && id === receiver.session_id);
   const session = check.config.sessions?.[index];
   if (session === undefined) return;
   if (shared && mqtt(session).no_local === true) {

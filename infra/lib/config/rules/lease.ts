@@ -1,6 +1,6 @@
 /** Rules of `routes[].session`: the lease's cadence, the failover objective, the drain. */
 import { BudgetError, MAX_STARTUP_ALLOWANCE } from "../../budget.ts";
-import { nanos, optionalNanos, type Route, type RouteSession, type Session } from "../model.ts";
+import { named, nanos, optionalNanos, type Route, type RouteSession, type Session } from "../model.ts";
 import { showSpan } from "../span.ts";
 import { admitted, sessionTiming } from "../timing.ts";
 import type { Check } from "./check.ts";
@@ -13,7 +13,7 @@ export function checkLeases(check: Check): void {
     const at = `routes[${index}].session`;
     check.reference(`${at}.session_id`, block.session_id, "sessions");
     check.reference(`${at}.sender_id`, block.sender_id, "senders");
-    const session = check.config.sessions?.find((candidate) => candidate.id === block.session_id);
+    const session = named(check.config.sessions, block.session_id);
     if (agrees(check, routes.slice(0, index), at, block) && session !== undefined) cadence(check, at, session);
     objective(check, at, block, session);
     drain(check, at, block);

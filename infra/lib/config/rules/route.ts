@@ -3,6 +3,7 @@ import { SECOND } from "../../budget.ts";
 import {
   type DeliveryMode,
   isDurable,
+  named,
   nanos,
   type Policy,
   type Receiver,
@@ -194,10 +195,10 @@ function delivery(check: Check, at: string, route: Route): void {
   }
   if (mode !== "direct_hold") return;
   for (const id of route.bindings ?? []) {
-    const binding = check.config.bindings?.find((candidate) => candidate.id === id);
-    const sender = check.config.senders?.find((candidate) => candidate.id === binding?.sender_id);
+    const binding = named(check.config.bindings, id);
+    const sender = named(check.config.senders, binding?.sender_id);
     const target = binding?.session_id ?? sender?.session_id;
-    const session = check.config.sessions?.find((candidate) => candidate.id === target);
+    const session = named(check.config.sessions, target);
     if (session?.session_mode === "exclusive") {
       check.error(
         "E_DIRECT_HOLD_LEASE",
@@ -228,14 +229,14 @@ function failures(check: Check, at: string, policy: Policy): void {
 
 /** What the source must be able to do. */
 function source(check: Check, at: string, route: Route): void {
-  const index = (check.config.receivers ?? []).findIndex((receiver) => receiver.id === route.receiver_id);
+  const index = (check.config.receivers ?? []).findIndex(({ id }) => id !== undefined && id === route.receiver_id);
   const receiver = check.config.receivers?.[index];
   if (receiver === undefined) return;
   if (receiver.transport === "sqs" && receiver.session_id === undefined) {
     visibility(check, at, route, receiver);
     return;
   }
-  const session = check.config.sessions?.find((candidate) => candidate.id === receiver.session_id);
+  const session = named(check.config.sessions, receiver.session_id);
   if (session !== undefined) redelivery(check, at, route, receiver, `receivers[${index}]`, session);
 }
 

@@ -273,7 +273,7 @@ function stores(check: Check, at: string, session: Session): void {
     );
   }
   const subscribes = (config.receivers ?? []).some(
-    (receiver) => receiver.session_id === session.id && (receiver.topics ?? []).length > 0,
+    (receiver) => session.id !== undefined && receiver.session_id === session.id && (receiver.topics ?? []).length > 0,
   );
   const durable = isDurable(session.session_mode) && (exclusive || isClustered(config));
   if (durable && subscribes && config.stores?.managed_subscriptions === undefined) {

@@ -104,12 +104,18 @@ impl Ledger {
         self.seen.contains_key(&index)
     }
 
+    /// What was published and did not arrive.
+    #[must_use]
+    pub fn missing(&self, published: &publisher::Published) -> Vec<u64> {
+        published.acknowledged.iter().copied().filter(|index| !self.has(*index)).collect()
+    }
+
     /// Holds the receipts against what was published.
     #[must_use]
     pub fn settle(&self, published: &publisher::Published, exposures: &[Exposure]) -> Account {
         let receipts: u64 = self.seen.values().map(|seen| seen.receipts).sum();
         let attempts: u64 = self.seen.values().map(|seen| seen.attempts.len() as u64).sum();
-        let lost: Vec<u64> = published.acknowledged.iter().copied().filter(|index| !self.seen.contains_key(index)).collect();
+        let lost = self.missing(published);
         Account {
             published: published.acknowledged.len() as u64,
             delivered: receipts + self.corrupted + self.foreign,

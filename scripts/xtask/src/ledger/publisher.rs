@@ -10,7 +10,7 @@ use rumqttc::{AsyncClient, EventLoop, MqttOptions, PublishNotice, PublishNoticeE
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -52,15 +52,30 @@ impl Published {
     }
 }
 
-/// How far it is, for others to watch.
+/// How far it is, for others to watch, and a way to end it before its time.
 #[derive(Clone, Debug, Default)]
-pub struct Progress(Arc<AtomicU64>);
+pub struct Progress(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    acknowledged: AtomicU64,
+    stopped: AtomicBool,
+}
 
 impl Progress {
     /// Messages acknowledged so far.
     #[must_use]
     pub fn acknowledged(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+        self.0.acknowledged.load(Ordering::Relaxed)
+    }
+
+    /// Publishes nothing new from here on: the publisher is through as soon as everything so far is acknowledged.
+    pub fn stop(&self) {
+        self.0.stopped.store(true, Ordering::Relaxed);
+    }
+
+    fn stopped(&self) -> bool {
+        self.0.stopped.load(Ordering::Relaxed)
     }
 
     /// Returns as soon as `count` messages are acknowledged.
@@ -146,7 +161,8 @@ impl Work<'_> {
             }
         }
         loop {
-            while self.next < self.due() && answers.len() < WINDOW {
+            let end = if self.progress.stopped() { self.next } else { self.publisher.numbers.end };
+            while self.next < self.due().min(end) && answers.len() < WINDOW {
                 let index = self.next;
                 // Whatever comes of it, it is outstanding from here on, and the next connection repeats what is outstanding.
                 self.next += 1;
@@ -155,7 +171,7 @@ impl Work<'_> {
                     Err(why) => return Ok(Ended::Broken(why)),
                 }
             }
-            if self.next == self.publisher.numbers.end && self.outstanding.is_empty() {
+            if self.next == end && self.outstanding.is_empty() {
                 return Ok(Ended::Complete);
             }
             let pause = tokio::time::sleep(Duration::from_millis(if answers.len() < WINDOW { 2 } else { 1_000 }));
@@ -164,7 +180,7 @@ impl Work<'_> {
                     return Ok(Ended::Broken(why));
                 },
                 why = &mut *poll => return Ok(Ended::Broken(why.unwrap_or_else(|fault| fault.to_string()))),
-                () = pause, if self.next < self.publisher.numbers.end => {}
+                () = pause, if self.next < end => {}
             }
         }
     }
@@ -198,7 +214,7 @@ impl Work<'_> {
         }
         self.outstanding.remove(&index);
         self.published.acknowledged.insert(index);
-        self.progress.0.fetch_add(1, Ordering::Relaxed);
+        self.progress.0.acknowledged.fetch_add(1, Ordering::Relaxed);
         Ok(None)
     }
 }

@@ -26,6 +26,18 @@ impl Emulator {
     /// # Errors
     /// It is not installed, or does not answer.
     pub async fn ministack(dir: &Path, port: u16, lifetime: Lifetime) -> Result<Self> {
+        Self::start_ministack(dir, port, lifetime, false).await
+    }
+
+    /// MiniStack that refuses what no policy allows. Who has [`DUMMY_KEY`] may do everything.
+    ///
+    /// # Errors
+    /// It is not installed, or does not answer.
+    pub async fn ministack_enforcing(dir: &Path, port: u16, lifetime: Lifetime) -> Result<Self> {
+        Self::start_ministack(dir, port, lifetime, true).await
+    }
+
+    async fn start_ministack(dir: &Path, port: u16, lifetime: Lifetime, enforcing: bool) -> Result<Self> {
         std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
         let python = ministack_python()?;
         let endpoint = format!("http://127.0.0.1:{port}");
@@ -36,7 +48,7 @@ impl Emulator {
         command.env("PATH", std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into()));
         command.env("HOME", dir).env("TMPDIR", dir).env("S3_DATA_DIR", dir.join("s3"));
         command.env("BIND_HOST", "127.0.0.1").env("GATEWAY_PORT", port.to_string()).env("LOG_LEVEL", "WARNING");
-        command.env("PYTHONUNBUFFERED", "1").env("PYTHONDONTWRITEBYTECODE", "1");
+        command.env("AUTH", enforcing.to_string()).env("PYTHONUNBUFFERED", "1").env("PYTHONDONTWRITEBYTECODE", "1");
         command.env("AWS_ENDPOINT_URL", &endpoint).env("AWS_REGION", REGION).env("AWS_DEFAULT_REGION", REGION);
         command.env("AWS_ACCESS_KEY_ID", DUMMY_KEY).env("AWS_SECRET_ACCESS_KEY", DUMMY_KEY);
         let process = Spawned::start("MiniStack", command, &dir.join("ministack.log"), lifetime)?;

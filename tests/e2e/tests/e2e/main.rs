@@ -6,6 +6,7 @@ mod broker;
 mod copies;
 mod crash;
 mod exclusive;
+mod lease;
 mod memory;
 mod sqs;
 mod store;
