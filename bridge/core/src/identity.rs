@@ -299,7 +299,8 @@ mod tests {
 
     #[test]
     fn a_key_keeps_its_lane_in_every_release() {
-        let lanes: Vec<u32> = ["", "t", "plant/1/temperature", "plant/2/temperature", "\u{e4}"].iter().map(|key| LaneId::of(key.as_bytes(), 64).0).collect();
+        let lanes: Vec<u32> =
+            ["", "t", "plant/1/temperature", "plant/2/temperature", "\u{e4}"].iter().map(|key| LaneId::of(key.as_bytes(), 64).0).collect();
         assert_eq!(lanes, [1, 47, 14, 46, 5]);
         assert!((0..100).all(|nth| LaneId::of(format!("{nth}").as_bytes(), 1) == LaneId(0)));
     }

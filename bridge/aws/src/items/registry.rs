@@ -1,9 +1,9 @@
 //! The list of logs. Key: `REGISTRY` / the log's name.
 
 use super::{EPOCH, Item, ItemError, SK, key, n, number, s, text};
+use aws_sdk_dynamodb::operation::put_item::builders::PutItemFluentBuilder;
 use causeway_core::identity::{Epoch, LogName};
 use causeway_ports::{LogRecord, LogState, Registration};
-use aws_sdk_dynamodb::operation::put_item::builders::PutItemFluentBuilder;
 
 /// The partition key of every record.
 pub const REGISTRY: &str = "REGISTRY";
@@ -16,7 +16,11 @@ const RETIRED: &str = "retired";
 #[must_use]
 pub fn encode(record: &LogRecord) -> Item {
     let mut item = key(REGISTRY, record.log.as_str());
-    item.extend([(EPOCH.to_owned(), n(record.epoch.0)), (LANES.to_owned(), n(record.lanes)), (STATE.to_owned(), s(state_name(record.state)))]);
+    item.extend([
+        (EPOCH.to_owned(), n(record.epoch.0)),
+        (LANES.to_owned(), n(record.lanes)),
+        (STATE.to_owned(), s(state_name(record.state))),
+    ]);
     item
 }
 

@@ -259,11 +259,12 @@ impl Drain {
     #[must_use]
     pub fn wake_at(&self, now: Instant) -> Option<Instant> {
         let waiting = self.waiting.first_key_value().map(|((at, _), _)| *at);
-        let lingering =
-            self.routes.iter().zip(&self.paces).filter(|(sending, pace)| sending.in_flight < pace.max_in_flight).filter_map(|(sending, pace)| {
+        let lingering = self.routes.iter().zip(&self.paces).filter(|(sending, pace)| sending.in_flight < pace.max_in_flight).filter_map(
+            |(sending, pace)| {
                 let (_, first) = sending.ready.first_key_value()?;
                 Some(first.ready_at.plus(pace.linger))
-            });
+            },
+        );
         // What lingered long enough and still did not leave waits for an event; it must not hide the next pause's end.
         lingering.filter(|at| *at > now).chain(waiting).min()
     }
@@ -272,9 +273,8 @@ impl Drain {
     /// `eager` sends whatever is ready; nothing leaves that stands behind the limit of its lane (`limits`, by lane; a lane that is missing there has
     /// none). Entries that `is_expired` means do not go with the batch.
     pub fn launch(&mut self, now: Instant, eager: bool, limits: &[Option<Position>], is_expired: impl Fn(&Item) -> bool) -> Option<Launch> {
-        let may_leave = |item: &Item| {
-            limits.get(item.place.lane.index()).copied().flatten().is_none_or(|up_to| item.place.position <= up_to)
-        };
+        let may_leave =
+            |item: &Item| limits.get(item.place.lane.index()).copied().flatten().is_none_or(|up_to| item.place.position <= up_to);
         for route in 0..self.routes.len() {
             let (Some(sending), Some(pace)) = (self.routes.get_mut(route), self.paces.get(route)) else { continue };
             let Some(count) = batch_count(sending, pace, now, eager, may_leave) else { continue };

@@ -1,9 +1,9 @@
 //! Opening the log: the registry's record, then an anchor in every registered lane, each confirmed. Only then anything begins.
 
+use super::Owner;
 use super::events::{Effect, Observation};
 use super::lane::Lane;
 use super::registry::Told;
-use super::Owner;
 use crate::identity::{Epoch, Id128, LaneId, Slot};
 use crate::log::writer::WriterEnd;
 use crate::log::{Answer, LogState, Registration};

@@ -61,9 +61,7 @@ fn run(options: SegmentOptions, latency: Duration, arrivals: &[(Instant, Arc<Ent
         now = now.max(at);
         if answer_at.is_some_and(|at| at <= now) {
             answer_at = None;
-            let Some(WriterEvent::Stored(stored)) = writer.answer(now, Answer::Put(Outcome::Done(Put::Stored))) else {
-                panic!("stored")
-            };
+            let Some(WriterEvent::Stored(stored)) = writer.answer(now, Answer::Put(Outcome::Done(Put::Stored))) else { panic!("stored") };
             acked = check_stored(&stored, acked, slot);
         } else if arrival.is_some_and(|at| at <= now) {
             writer.push(pending(Arc::clone(&arrivals[next].1), next as u64 + 1, now));

@@ -139,9 +139,8 @@ impl Outbox for SqliteOutbox {
 
     async fn read_record(&self, log: &LogName) -> Result<Option<LogRecord>, Fault> {
         let log = log.clone();
-        let read = move |connection: &mut Connection| {
-            connection.prepare_cached(READ_RECORD)?.query_row(params![log.as_str()], record).optional()
-        };
+        let read =
+            move |connection: &mut Connection| connection.prepare_cached(READ_RECORD)?.query_row(params![log.as_str()], record).optional();
         self.store.shared.thread.read(read).await
     }
 

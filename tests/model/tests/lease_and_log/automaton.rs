@@ -160,7 +160,8 @@ fn replay(path: &Arc<Path>) -> (Owner, Instant, Vec<Output>) {
 /// The registry answers at once: with one lane it decides nothing that the log does not decide.
 fn with_registry(owner: &mut Owner, clock: Instant, event: Event) -> Vec<Effect> {
     let mut effects = owner.apply(clock, WALL, event);
-    while let Some(at) = effects.iter().position(|effect| matches!(effect, Effect::Log { call, .. } if call.channel() == Channel::Registry)) {
+    while let Some(at) = effects.iter().position(|effect| matches!(effect, Effect::Log { call, .. } if call.channel() == Channel::Registry))
+    {
         let Effect::Log { lane, call } = effects.remove(at) else { break };
         let answer = if matches!(call, Call::ReadRecord) { Answer::Record(Ok(None)) } else { Answer::Registered(Outcome::Done(true)) };
         effects.extend(owner.apply(clock, WALL, Event::Log { lane, answer }));

@@ -324,7 +324,9 @@ impl Composed {
                 state.sight = Sight::Fenced;
                 self.step_down(state, worker, None);
             }
-            End::Stopped { .. } | End::Retired | End::Ended(WriterEnd::Unusable(_)) | End::Unreadable(_) => panic!("an owner ended: {end:?}"),
+            End::Stopped { .. } | End::Retired | End::Ended(WriterEnd::Unusable(_)) | End::Unreadable(_) => {
+                panic!("an owner ended: {end:?}")
+            }
         }
     }
 

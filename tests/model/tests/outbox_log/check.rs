@@ -193,7 +193,9 @@ impl Ledger {
         self.ensure(last.is_none_or(|last| last < place.position), || format!("route {route}: {place:?} is first sent after {last:?}"));
         let turn = self.turns.get(&entry).copied().unwrap_or_default();
         let last = self.first_sent_of_key.insert((topic, route), turn);
-        self.ensure(last.is_none_or(|last| last < turn), || format!("route {route}: of topic {topic}, {place:?} is first sent out of order"));
+        self.ensure(last.is_none_or(|last| last < turn), || {
+            format!("route {route}: of topic {topic}, {place:?} is first sent out of order")
+        });
         false
     }
 

@@ -1,6 +1,7 @@
 //! What each seed draws for itself: which faults there are and how many, and the owners' settings.
 
 use crate::dice::Dice;
+use crate::mutant::Mutant;
 use causeway_core::dead_letter::Destination;
 use causeway_core::drain::BatchLimits;
 use causeway_core::drain::retry::Backoff;
@@ -33,6 +34,8 @@ pub struct Knobs {
     pub laggards: f64,
     /// Of the anchors: held back for very long, while others append, drain and delete.
     pub lagging_anchors: f64,
+    /// Of the head rows: given up at once, and held back for very long.
+    pub lagging_heads: f64,
     pub send_refusals: f64,
     pub send_unknowns: f64,
     pub send_rejections: f64,
@@ -63,6 +66,7 @@ impl Knobs {
             lost_answers: some(0.25),
             laggards: some(0.15),
             lagging_anchors: some(1.0),
+            lagging_heads: some(0.6),
             send_refusals: some(0.4),
             send_unknowns: some(0.2),
             send_rejections: some(0.05),
@@ -73,6 +77,22 @@ impl Knobs {
             withdrawals: some(0.01),
             page_rows: 1 + dice.index(5),
             steps: 350 + dice.index(450),
+        }
+    }
+
+    /// For a rule that concerns neither several lanes nor mail: without what only dilutes the runs that break it.
+    pub fn narrow(&mut self, mutant: Mutant) {
+        let lanes = matches!(mutant, Mutant::None | Mutant::FewerLanes);
+        let epochs = matches!(mutant, Mutant::None | Mutant::FencedByHigherEpochsOnly | Mutant::IdsOfEpochAndSlot);
+        for (kept, knob) in [
+            (lanes, &mut self.resizes),
+            (lanes, &mut self.adopters),
+            (epochs, &mut self.repeats),
+            (matches!(mutant, Mutant::None | Mutant::MoveWithoutDelete), &mut self.posts),
+        ] {
+            if !kept {
+                *knob = 0.0;
+            }
         }
     }
 
@@ -94,6 +114,7 @@ impl Knobs {
             &mut self.lost_answers,
             &mut self.laggards,
             &mut self.lagging_anchors,
+            &mut self.lagging_heads,
             &mut self.send_refusals,
             &mut self.send_unknowns,
             &mut self.send_rejections,

@@ -76,7 +76,11 @@ impl Mutant {
 
     /// What an owner is told of the registry's record.
     pub fn record_told(self, record: Option<Registration>) -> Option<Registration> {
-        record.map(|record| if self == Self::FewerLanes { Registration { lanes: (record.lanes - 1).max(1), ..record } } else { record })
+        record.map(|record| match self {
+            Self::FewerLanes => Registration { lanes: (record.lanes - 1).max(1), ..record },
+            Self::NoEpoch => Registration { epoch: Epoch(0), ..record },
+            _ => record,
+        })
     }
 
     /// What disappears beside a head row or a delete of an owner of `epoch`.

@@ -136,8 +136,9 @@ fn topic_number(entry: &Entry) -> u64 {
 impl World {
     pub fn new(seed: u64, leased: bool, mutant: Mutant) -> Self {
         let mut dice = Dice::new(seed);
-        let knobs = Knobs::draw(&mut dice);
-        let lanes = dice.pick(&[1, 1, 2, 3]);
+        let mut knobs = Knobs::draw(&mut dice);
+        knobs.narrow(mutant);
+        let lanes = if matches!(mutant, Mutant::None | Mutant::FewerLanes) { dice.pick(&[1, 1, 2, 3]) } else { 1 };
         Self {
             dice,
             knobs,

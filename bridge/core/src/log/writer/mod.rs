@@ -12,10 +12,10 @@ use crate::mailbox::Mail;
 use crate::message::Entry;
 use crate::outcome::Fault;
 use crate::rows::{Head, RowMeta};
-use append::Append;
-use open::Phase;
 use crate::units::{Instant, UnixMillis};
+use append::Append;
 use core::time::Duration;
+use open::Phase;
 use std::collections::VecDeque;
 use std::sync::Arc;
 

@@ -52,7 +52,8 @@ impl World {
         for (lane, log) in &self.store.logs {
             let (tail, head) = (log.tail(), log.effective_head());
             let retired = matches!(log.rows.get(&tail), Some(Row::Anchor(anchor)) if anchor.retired);
-            self.ledger.ensure(tail == head || retired && head.next() == tail, || format!("lane {lane}: the head is {head}, the tail {tail}"));
+            self.ledger
+                .ensure(tail == head || retired && head.next() == tail, || format!("lane {lane}: the head is {head}, the tail {tail}"));
             let used = lanes.is_some_and(|lanes| lane.0 < lanes);
             self.ledger.ensure(used || retired || log.rows.is_empty(), || format!("lane {lane} is registered no more, and was not closed"));
             let garbage = log.rows.iter().filter(|(slot, row)| used && matches!(row, Row::Segment(_)) && **slot < tail).count();
@@ -60,7 +61,8 @@ impl World {
         }
         let unmoved = self.store.mail.len();
         self.ledger.ensure(unmoved == 0, || format!("{unmoved} pieces of mail were not moved"));
-        let dropped: Vec<_> = self.posted.iter().map(|(number, route)| (*number, *route)).filter(|key| !self.ledger.gone.contains(key)).collect();
+        let dropped: Vec<_> =
+            self.posted.iter().map(|(number, route)| (*number, *route)).filter(|key| !self.ledger.gone.contains(key)).collect();
         self.ledger.ensure(dropped.is_empty(), || format!("posted and never arrived: {dropped:?}"));
         self.seen.mail_moved += self.ledger.moved();
         let missing: BTreeMap<u64, &'static str> = (1..=self.published)

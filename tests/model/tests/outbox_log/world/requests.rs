@@ -273,6 +273,14 @@ impl World {
 
     pub(super) fn request(&mut self, node: usize, kind: Kind) {
         self.idle_reads = if matches!(kind, Kind::ReadMail(_)) && self.store.mail.is_empty() { self.idle_reads + 1 } else { 0 };
+        if let Kind::Call(lane, Call::PutHead { .. }) = &kind
+            && self.dice.chance(self.knobs.lagging_heads)
+        {
+            let event = Event::Log { lane: *lane, answer: Answer::HeadPut(Outcome::Unknown(fault())) };
+            let not_before = self.step + self.dice.index(250);
+            self.requests.push(Request { node, kind, not_before, given_up: true });
+            return self.answer(node, event);
+        }
         let anchor = matches!(&kind, Kind::Call(_, Call::Put { row, .. }) if matches!(row.as_ref(), Row::Anchor(_)));
         let laggards = if anchor { self.knobs.lagging_anchors } else { self.knobs.laggards };
         let delay = if self.dice.chance(laggards) { self.dice.index(150) } else { self.dice.index(6) };
