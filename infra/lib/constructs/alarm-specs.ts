@@ -23,10 +23,13 @@ export interface AlarmedSession {
 export interface BridgeAlarmsProps {
   /** The bridge's name, which its metrics carry. A literal. */
   readonly bridgeId: string;
+  /** The sessions of its configuration. */
   readonly sessions: readonly AlarmedSession[];
   /** The ECS cluster. It needs Container Insights: without them the alarms on numbers of tasks stay red. */
   readonly clusterName: string;
+  /** The service of the control task. */
   readonly controlServiceName: string;
+  /** The service of the workers. */
   readonly workerServiceName: string;
   /** The tables by role. */
   readonly tableNames: Readonly<Record<string, string>>;
@@ -36,6 +39,7 @@ export interface BridgeAlarmsProps {
    * @default - no alarms on it
    */
   readonly housekeeping?: {
+    /** Its name in Lambda. */
     readonly functionName: string;
     /** How often it is started. */
     readonly intervalMinutes: number;
@@ -47,7 +51,10 @@ export interface BridgeAlarmsProps {
    *
    * @default - no alarms on it
    */
-  readonly redrive?: { readonly functionName: string };
+  readonly redrive?: {
+    /** Its name in Lambda. */
+    readonly functionName: string;
+  };
   /**
    * What an alarm does when it goes off and when it is over, such as `new SnsAction(topic)`.
    *

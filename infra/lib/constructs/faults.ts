@@ -16,12 +16,12 @@ export const PROP_RULES = {
     "write a letter, then letters, digits, `-` and `_`, at most 64 in all, and not `aws` or `ssm` at the start; it is part of names of resources",
   CAUSEWAY_PRP_009: "write `ssm:/NAME`, or `secretsmanager:NAME-OR-ARN`, or `secretsmanager:NAME-OR-ARN#FIELD`",
   CAUSEWAY_PRP_010:
-    "take from 1 to 49996 so that its two rules fit, at least 10 apart from other attachments of the listener",
+    "write a whole number from 1 to 49999 that no other rule of the listener has; the number after it is used too",
   CAUSEWAY_PRP_011:
-    "write the numbers of the rules in order: the admin and transport rules need paths or hosts of their own",
+    "say which requests are the bridge's: `transport`, `admin` or both, each with at least one condition (settings: transportPaths, adminHosts)",
   CAUSEWAY_PRP_012: "name the VPC too, with its zones and private subnets, or leave the cluster out",
   CAUSEWAY_PRP_013:
-    "use the façade's `redriveQueueDeadLetters`, which takes queues, or redrive that queue with the AWS console",
+    "name a queue that is made here, or give the dead-letter queue to the façade's `redriveQueueDeadLetters` in a stack of your own",
   CAUSEWAY_PRP_014: "write letters, digits, `-` and `_`, at most 76; FIFO queues are not delivered to yet",
 } as const;
 

@@ -50,7 +50,7 @@ export class LoadBalancerAttachment extends Construct {
   ) {
     super(scope, id);
     const { priority, service } = props;
-    if (!Number.isSafeInteger(priority) || priority < 1 || priority > 49_996) {
+    if (!Number.isSafeInteger(priority) || priority < 1 || priority > 49_999) {
       throw new SynthRefused([
         refuseProp("CAUSEWAY_PRP_010", "loadBalancer.priority", `${priority} is not the number of a rule`),
       ]);
