@@ -16,7 +16,7 @@ use aws_sdk_dynamodb::types::{DeleteRequest, ReturnConsumedCapacity, ReturnValue
 use causeway_core::identity::{LogName, Slot};
 use causeway_core::outcome::{Fault, FaultCode, Outcome};
 use causeway_core::rows::{Head, Row, RowMeta};
-use causeway_ports::{LogRecord, Outbox, Page, Put, Registration, StoreUsage};
+use causeway_ports::{LogRecord, Outbox, Page, Put, StoreUsage};
 use core::time::Duration;
 
 /// What BatchWriteItem takes.
@@ -276,27 +276,13 @@ impl Outbox for DynamoOutbox {
         Outcome::Done(())
     }
 
-    async fn read_record(&self, log: &LogName) -> Result<Option<LogRecord>, Fault> {
-        let answer = self
-            .client
-            .get_item()
-            .table_name(&self.table)
-            .set_key(Some(key(registry::REGISTRY, log.as_str())))
-            .consistent_read(true)
-            .return_consumed_capacity(ReturnConsumedCapacity::Total)
-            .send()
-            .await
-            .map_err(|error| classify(&self.call("GetItem"), &error).fault)?;
-        self.meter.add_read_units(answer.consumed_capacity());
-        answer.item.map(|item| registry::decode(&item).map_err(self.unreadable(&item))).transpose()
-    }
-
-    async fn register(&self, record: &LogRecord, replaces: Option<Registration>) -> Outcome<bool> {
-        let request = self.put(registry::encode(record));
-        let request = match replaces {
-            None => request.condition_expression("attribute_not_exists(#pk)").expression_attribute_names("#pk", PK),
-            Some(old) => registry::expect(request, old),
-        };
+    async fn register(&self, record: &LogRecord) -> Outcome<bool> {
+        let request = self
+            .put(registry::encode(record))
+            .condition_expression("attribute_not_exists(#pk) OR #epoch <= :epoch")
+            .expression_attribute_names("#pk", PK)
+            .expression_attribute_names("#epoch", EPOCH)
+            .expression_attribute_values(":epoch", n(record.epoch.0));
         match self.send_put(request).await {
             Ok(ended) => Outcome::Done(matches!(ended, Conditional::Written)),
             Err(fault) => fault.outcome(),

@@ -12,7 +12,7 @@ use causeway_core::identity::{EntryId, LogName, Slot};
 use causeway_core::outcome::{Fault, FaultCode, Outcome};
 use causeway_core::rows::{Head, Row, RowMeta};
 use causeway_core::units::UnixMillis;
-use causeway_ports::{DeadLetterFilter, DeadLetterPage, DeadLetters, LogRecord, Outbox, Page, Put, Registration, StoreUsage};
+use causeway_ports::{DeadLetterFilter, DeadLetterPage, DeadLetters, LogRecord, Outbox, Page, Put, StoreUsage};
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
@@ -120,14 +120,10 @@ impl Outbox for MemoryOutbox {
         Outcome::Done(())
     }
 
-    async fn read_record(&self, log: &LogName) -> Result<Option<LogRecord>, Fault> {
-        Ok(locked(&self.state).registry.get(log).cloned())
-    }
-
-    async fn register(&self, record: &LogRecord, replaces: Option<Registration>) -> Outcome<bool> {
+    async fn register(&self, record: &LogRecord) -> Outcome<bool> {
         self.calls.wrote();
         let mut state = locked(&self.state);
-        let accepted = state.registry.get(&record.log).map(LogRecord::registration) == replaces;
+        let accepted = state.registry.get(&record.log).is_none_or(|standing| record.epoch >= standing.epoch);
         if accepted {
             state.registry.insert(record.log.clone(), record.clone());
         }

@@ -170,10 +170,24 @@ pub trait Outbox: Send + Sync {
     async fn delete(&self, log: &LogName, slots: &[Slot]) -> Outcome<()>;
 
     /// The registry record that stands under this log's name.
-    async fn read_record(&self, log: &LogName) -> Result<Option<LogRecord>, Fault>;
+    async fn read_record(&self, log: &LogName) -> Result<Option<LogRecord>, Fault> {
+        Ok(self.list_logs().await?.into_iter().find(|record| record.log == *log))
+    }
+
+    /// Puts the log's registry record, unless one of a higher epoch stands.
+    async fn register(&self, record: &LogRecord) -> Outcome<bool>;
 
     /// Puts the registry record if what stands under the log's name is `replaces`, or nothing where that is `None`; answers whether it was written.
-    async fn register(&self, record: &LogRecord, replaces: Option<Registration>) -> Outcome<bool>;
+    ///
+    /// As it stands here the look and the write are two steps, held together only by the epoch: enough where every log has one lane. A store that is to
+    /// keep several lanes has to make it one.
+    async fn replace_record(&self, record: &LogRecord, replaces: Option<Registration>) -> Outcome<bool> {
+        match self.read_record(&record.log).await {
+            Ok(standing) if standing.as_ref().map(LogRecord::registration) == replaces => self.register(record).await,
+            Ok(_) => Outcome::Done(false),
+            Err(fault) => Outcome::NotDone(fault),
+        }
+    }
 
     /// Every registered log of every bridge in this store.
     async fn list_logs(&self) -> Result<Vec<LogRecord>, Fault>;

@@ -318,7 +318,7 @@ impl Run<'_> {
             Call::ReadHead => Answer::Head(outbox.read_head(log).await),
             Call::ReadRecord => Answer::Record(outbox.read_record(log).await.map(|record| record.map(|record| record.registration()))),
             Call::Register { record, replaces } => {
-                Answer::Registered(outbox.register(&LogRecord::new(log.clone(), *record), *replaces).await)
+                Answer::Registered(outbox.replace_record(&LogRecord::new(log.clone(), *record), *replaces).await)
             }
             // A sweep moves no mail.
             Call::MoveMail { .. } => Answer::Moved(Outcome::NotDone(Fault::new(FaultCode::Unsupported, "a sweep moves no mail"))),

@@ -1,7 +1,7 @@
 //! An outbox whose network fails as the test says.
 
 use super::injector::{Injection, Injector, injections};
-use crate::{LogRecord, Outbox, Page, Put, Registration, StoreUsage};
+use crate::{LogRecord, Outbox, Page, Put, StoreUsage};
 use async_trait::async_trait;
 use causeway_core::identity::{LogName, Slot};
 use causeway_core::outcome::{Fault, Outcome};
@@ -22,8 +22,6 @@ pub enum OutboxCall {
     ReadPage,
     /// [`Outbox::delete`].
     Delete,
-    /// [`Outbox::read_record`].
-    ReadRecord,
     /// [`Outbox::register`].
     Register,
     /// [`Outbox::list_logs`].
@@ -47,7 +45,7 @@ enum Late {
     Put(LogName, Slot, Row),
     PutHead(LogName, Head),
     Delete(LogName, Vec<Slot>),
-    Register(LogRecord, Option<Registration>),
+    Register(LogRecord),
 }
 
 injections!(FaultyOutbox, Outbox, OutboxCall);
@@ -62,7 +60,7 @@ impl<O: Outbox> FaultyOutbox<O> {
                 Late::Put(log, slot, row) => drop(self.inner.put(log, *slot, row).await),
                 Late::PutHead(log, head) => drop(self.inner.put_head(log, head).await),
                 Late::Delete(log, slots) => drop(self.inner.delete(log, slots).await),
-                Late::Register(record, replaces) => drop(self.inner.register(record, *replaces).await),
+                Late::Register(record) => drop(self.inner.register(record).await),
             }
         }
         late.len()
@@ -95,12 +93,8 @@ impl<O: Outbox> Outbox for FaultyOutbox<O> {
         self.injector.write(OutboxCall::Delete, || Late::Delete(log.clone(), slots.to_vec()), self.inner.delete(log, slots)).await
     }
 
-    async fn read_record(&self, log: &LogName) -> Result<Option<LogRecord>, Fault> {
-        self.injector.read(OutboxCall::ReadRecord, self.inner.read_record(log)).await
-    }
-
-    async fn register(&self, record: &LogRecord, replaces: Option<Registration>) -> Outcome<bool> {
-        self.injector.write(OutboxCall::Register, || Late::Register(record.clone(), replaces), self.inner.register(record, replaces)).await
+    async fn register(&self, record: &LogRecord) -> Outcome<bool> {
+        self.injector.write(OutboxCall::Register, || Late::Register(record.clone()), self.inner.register(record)).await
     }
 
     async fn list_logs(&self) -> Result<Vec<LogRecord>, Fault> {

@@ -121,7 +121,9 @@ async fn answer(outbox: &dyn Outbox, log: &LogName, call: &Call) -> Answer {
         Call::ReadHead => Answer::Head(outbox.read_head(log).await),
         // The partition's record: kept under the name of lane 0, which is what the owner says.
         Call::ReadRecord => Answer::Record(outbox.read_record(log).await.map(|record| record.map(|record| record.registration()))),
-        Call::Register { record, replaces } => Answer::Registered(outbox.register(&LogRecord::new(log.clone(), *record), *replaces).await),
+        Call::Register { record, replaces } => {
+            Answer::Registered(outbox.replace_record(&LogRecord::new(log.clone(), *record), *replaces).await)
+        }
         Call::MoveMail { .. } => Answer::Moved(Outcome::NotDone(no_mailbox())),
         Call::Put { slot, row } => Answer::Put(outbox.put(log, *slot, row).await),
         Call::ReadPage { purpose, after, up_to } => Answer::Page { purpose: *purpose, page: outbox.read_page(log, *after, *up_to).await },
