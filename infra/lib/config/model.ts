@@ -28,7 +28,12 @@ export interface Bridge {
   log_format?: string;
   metrics_exporter?: string;
   max_mqtt_sessions?: number;
-  cluster?: { endpoints?: Record<string, string>; takeover_evidence?: string[]; evidence_poll?: string };
+  cluster?: {
+    endpoints?: Record<string, string>;
+    takeover_evidence?: string[];
+    evidence_poll?: string;
+    member_interval?: string;
+  };
 }
 
 export interface Store {
@@ -167,6 +172,7 @@ export interface Http {
   transport_addr?: string;
   admin_api_key?: string;
   monitor_api_key?: string;
+  hint_token?: string;
   cors_origins?: string[];
   tls_cert_file?: string;
   tls_key_file?: string;

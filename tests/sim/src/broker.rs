@@ -1,6 +1,9 @@
 //! An MQTT broker with one durable session: quality of service 1, a window, redelivery, and one connection at a time.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
+
+/// The filter that every message is published to.
+pub const FILTER: &str = "t";
 
 /// Names a connection attempt; unique in a world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,25 +30,44 @@ pub struct Broker {
     queue: VecDeque<u64>,
     window: usize,
     session: bool,
+    /// What the session has subscribed to.
+    filters: BTreeSet<String>,
     /// Messages that it forgot before anybody acknowledged them.
     forgotten: Vec<u64>,
     redelivered: u64,
 }
 
 impl Broker {
-    /// A broker whose session exists and allows `window` unacknowledged messages.
+    /// A broker that allows `window` unacknowledged messages. Its session exists already and is subscribed, or not.
     #[must_use]
-    pub const fn new(window: usize) -> Self {
+    pub fn new(window: usize, session: bool) -> Self {
         Self {
             connection: None,
             in_flight: VecDeque::new(),
             sent: 0,
             queue: VecDeque::new(),
             window,
-            session: true,
+            session,
+            filters: session.then(|| FILTER.to_owned()).into_iter().collect(),
             forgotten: Vec::new(),
             redelivered: 0,
         }
+    }
+
+    /// What the session has subscribed to.
+    #[must_use]
+    pub const fn filters(&self) -> &BTreeSet<String> {
+        &self.filters
+    }
+
+    /// SUBSCRIBE.
+    pub fn subscribe(&mut self, filters: &BTreeSet<String>) {
+        self.filters.extend(filters.iter().cloned());
+    }
+
+    /// UNSUBSCRIBE.
+    pub fn unsubscribe(&mut self, filter: &str) {
+        self.filters.remove(filter);
     }
 
     /// The session's connection.
@@ -74,14 +96,14 @@ impl Broker {
 
     /// A message was published.
     pub fn publish(&mut self, message: u64) {
-        if self.session { self.queue.push_back(message) } else { self.forgotten.push(message) }
+        if self.session && self.filters.contains(FILTER) { self.queue.push_back(message) } else { self.forgotten.push(message) }
     }
 
-    /// A client connects; answers the connection that had to go, if any.
-    pub fn connect(&mut self, connection: ConnectionId) -> Option<ConnectionId> {
-        self.session = true;
+    /// A client connects; answers the connection that had to go, if any, and whether there was a session.
+    pub fn connect(&mut self, connection: ConnectionId) -> (Option<ConnectionId>, bool) {
+        let present = core::mem::replace(&mut self.session, true);
         self.sent = 0;
-        self.connection.replace(connection)
+        (self.connection.replace(connection), present)
     }
 
     /// A connection ended.
@@ -97,6 +119,7 @@ impl Broker {
         if !keeps_session {
             self.forgotten.extend(self.in_flight.drain(..).chain(self.queue.drain(..)));
             self.session = false;
+            self.filters.clear();
         }
         self.sent = 0;
         self.connection.take()

@@ -1,8 +1,11 @@
 //! What may go wrong in a run. Each seed draws which faults exist at all, and how often they strike: a run in which everything goes wrong at once
 //! hides what one fault alone would show.
 
+use crate::admission;
+use crate::broker::FILTER;
 use crate::rng::Rng;
 use causeway_core::timing::{BudgetTerms, Cadence, CadenceInput, MqttActivation, SECOND};
+use std::collections::BTreeSet;
 
 /// A millisecond, in nanoseconds.
 pub const MS: u64 = 1_000_000;
@@ -12,8 +15,10 @@ pub const S: u64 = 1_000 * MS;
 /// What a worker talks to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Link {
-    /// The stores.
+    /// The stores, all of them.
     Store,
+    /// The lease table alone.
+    Lease,
     /// The broker.
     Broker,
     /// The destination.
@@ -85,28 +90,11 @@ pub enum Fault {
         /// By how much.
         by: i64,
     },
-    /// Everybody is stopped the hard way, an older lease row is put back, and everybody starts again.
-    Restore,
-}
-
-/// What strikes a world in which nothing else goes wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Single {
-    /// The owner's process is gone.
-    Crash,
-    /// The owner is told to stop.
-    Stop,
-    /// The owner does nothing for longer than its lease holds.
-    Pause,
-    /// The owner alone loses its way to the stores.
-    StorePath,
-    /// The owner alone loses its way to the broker.
-    BrokerPath,
-}
-
-impl Single {
-    /// All of them.
-    pub const ALL: [Self; 5] = [Self::Crash, Self::Stop, Self::Pause, Self::StorePath, Self::BrokerPath];
+    /// An older copy of the lease table alone is put back. The log is ahead of it then.
+    Restore {
+        /// Everybody is stopped before, the hard way, and starts again. Otherwise they do not notice.
+        stops: bool,
+    },
 }
 
 /// Whom a fault strikes.
@@ -116,6 +104,8 @@ pub enum Whom {
     Nth(usize),
     /// Whoever may act then.
     Owner,
+    /// The first that runs and may not act then.
+    Standby,
 }
 
 /// A cadence, and everything else that a run draws.
@@ -164,8 +154,16 @@ pub struct Knobs {
     pub chaos_ends: u64,
     /// After how long without its broker an owner steps down.
     pub broker_step_down: Option<u64>,
+    /// Nobody was ever subscribed, and nobody knows of it; otherwise the broker has a session, and the account tells what it has subscribed.
+    pub new_session: bool,
+    /// Workers do not all have the same filters: their configuration is being changed.
+    pub filters_change: bool,
     /// What strikes when.
     pub schedule: Vec<(u64, Fault)>,
+    /// Settings that were drawn first and that the timing check refused, as it should.
+    pub settings_refused: u64,
+    /// Settings that it took or refused although it should not.
+    pub misjudged: Option<String>,
 }
 
 /// How long a connection may take.
@@ -194,6 +192,11 @@ impl Knobs {
             },
         ];
         let cadence = rng.pick(&inputs).resolve().expect("a cadence that holds");
+        Self::with(cadence, rng)
+    }
+
+    /// Everything as it should be, with this cadence.
+    pub(crate) fn with(cadence: Cadence, rng: &mut Rng) -> Self {
         let ttl = cadence.lease_ttl.unsigned_abs();
         Self {
             cadence,
@@ -217,14 +220,31 @@ impl Knobs {
             messages: rng.between(20, 60),
             chaos_ends: ttl * 3,
             broker_step_down: rng.chance(0.6).then(|| rng.between(1, 10) * S),
+            new_session: false,
+            filters_change: false,
             schedule: Vec::new(),
+            settings_refused: 0,
+            misjudged: None,
         }
+    }
+
+    /// What is known at first of what the session has subscribed.
+    #[must_use]
+    pub fn known_filters(&self) -> Option<BTreeSet<String>> {
+        (!self.new_session).then(|| BTreeSet::from([FILTER.to_owned()]))
+    }
+
+    /// The filters of a worker that starts.
+    #[must_use]
+    pub fn draw_filters(&self, rng: &mut Rng) -> BTreeSet<String> {
+        let others = ["x", "y"].into_iter().filter(|_| self.filters_change && rng.chance(0.5));
+        others.chain([FILTER]).map(str::to_owned).collect()
     }
 
     /// What `seed` draws.
     #[must_use]
     pub fn draw(rng: &mut Rng) -> Self {
-        let mut knobs = Self::calm(rng);
+        let mut knobs = if rng.chance(0.3) { admission::draw(rng) } else { Self::calm(rng) };
         let ttl = knobs.ttl();
         if rng.chance(0.4) {
             knobs.tails = rng.fraction() * 0.1;
@@ -249,6 +269,8 @@ impl Knobs {
         if rng.chance(0.4) {
             knobs.poison_every = rng.between(5, 20);
         }
+        knobs.new_session = rng.chance(0.2);
+        knobs.filters_change = rng.chance(0.3);
         knobs.chaos_ends = ttl * rng.between(3, 7);
         knobs.schedule = knobs.draw_schedule(rng);
         if rng.chance(0.3) {
@@ -265,6 +287,39 @@ impl Knobs {
         knobs
     }
 
+    /// A lawless world in which an owner that cannot renew goes on appending, at great speed, while the one that took over waits for slow answers.
+    #[must_use]
+    pub fn draw_crowded(rng: &mut Rng) -> Self {
+        let mut knobs = Self::calm(rng);
+        let input = CadenceInput { lease_ttl: Some(5 * SECOND), step_down_grace: Some(SECOND), ..CadenceInput::default() };
+        knobs.cadence = input.resolve().expect("a cadence that holds");
+        knobs.guard = 25 * MS;
+        knobs.lawless = true;
+        knobs.rate_ppm = 400_000;
+        knobs.workers = 3;
+        knobs.latency = 3 * MS;
+        knobs.tails = 0.2;
+        knobs.tail = 1_800 * MS;
+        knobs.window = 20;
+        knobs.chaos_ends = 8 * knobs.ttl();
+        knobs.messages = 300;
+        for nth in 1..4 {
+            let cut = Fault::Cut { whom: Whom::Owner, link: Link::Lease, way: Way::Both, span: 2 * knobs.ttl() };
+            knobs.schedule.push((nth * 2 * knobs.ttl() - rng.between(0, S), cut));
+        }
+        knobs
+    }
+
+    /// A world in which the lease table is put back under its owners, again and again.
+    #[must_use]
+    pub fn draw_restored(rng: &mut Rng) -> Self {
+        let mut knobs = Self::draw_lawless(rng);
+        for _ in 0..6 {
+            knobs.schedule.push((rng.between(knobs.ttl() / 4, knobs.chaos_ends), Fault::Restore { stops: rng.chance(0.3) }));
+        }
+        knobs
+    }
+
     fn make_lawless(&mut self, rng: &mut Rng) {
         self.lawless = true;
         self.rate_ppm = 400_000;
@@ -275,6 +330,9 @@ impl Knobs {
             self.schedule.push((rng.between(self.ttl(), self.chaos_ends), Fault::Pause { whom: Whom::Owner, span }));
             let cut = Fault::Cut { whom: Whom::Owner, link: Link::Store, way: Way::Out, span };
             self.schedule.push((rng.between(self.ttl(), self.chaos_ends), cut));
+        }
+        if rng.chance(0.3) {
+            self.schedule.push((rng.between(self.ttl(), self.chaos_ends), Fault::Restore { stops: false }));
         }
     }
 
@@ -306,29 +364,6 @@ impl Knobs {
         knobs
     }
 
-    /// Nothing goes wrong but this one thing, to the owner, once the world runs well.
-    #[must_use]
-    pub fn single(rng: &mut Rng, fault: Single) -> Self {
-        let mut knobs = Self::calm(rng);
-        let ttl = knobs.ttl();
-        knobs.broker_step_down = knobs.broker_step_down.or(Some(2 * S));
-        let for_good = ttl * 100;
-        let (whom, down) = (Whom::Owner, None);
-        let struck = match fault {
-            Single::Crash => Fault::Crash { whom, down, silently: rng.chance(0.5) },
-            Single::Stop => Fault::Stop { whom, down },
-            Single::Pause => Fault::Pause { whom, span: ttl * 5 / 2 + rng.between(0, ttl) },
-            Single::StorePath => Fault::Cut { whom, link: Link::Store, way: rng.pick(&[Way::Out, Way::Back, Way::Both]), span: for_good },
-            Single::BrokerPath => Fault::Cut { whom, link: Link::Broker, way: Way::Both, span: for_good },
-        };
-        let at = ttl + 10 * S + rng.between(0, ttl);
-        knobs.schedule = vec![(at, struck)];
-        let budget = knobs.terms().sum().expect("a budget that adds up");
-        let longest = budget.owner_death.max(budget.broker_path.unwrap_or(0)).unsigned_abs();
-        knobs.chaos_ends = at + 2 * longest + 3 * knobs.keep_alive;
-        knobs
-    }
-
     /// The lease's time to live, in nanoseconds.
     #[must_use]
     pub const fn ttl(&self) -> u64 {
@@ -353,7 +388,7 @@ impl Knobs {
                     4 => Fault::BrokerRestart { keeps_session: rng.chance(0.8) },
                     5 => Fault::Throttle { span: rng.between(MS * 100, ttl) },
                     6 => Fault::WallStep { whom, by: rng.pick(&[-315_000_000_000, -3_600_000, -1_500, 700, 3_600_000]) },
-                    _ => Fault::Restore,
+                    _ => Fault::Restore { stops: true },
                 };
                 schedule.push((at, fault));
             }
@@ -362,7 +397,7 @@ impl Knobs {
     }
 
     fn draw_cut(&self, rng: &mut Rng, whom: Whom) -> Fault {
-        let link = rng.pick(&[Link::Store, Link::Store, Link::Broker, Link::Broker, Link::Queue]);
+        let link = rng.pick(&[Link::Store, Link::Store, Link::Lease, Link::Broker, Link::Broker, Link::Queue]);
         Fault::Cut { whom, link, way: rng.pick(&[Way::Out, Way::Back, Way::Both]), span: rng.between(MS * 200, self.ttl() * 2) }
     }
 

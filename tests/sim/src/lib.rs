@@ -7,13 +7,22 @@
 //! Invariants are checked at every event.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test tool: what cannot be has to stop the run")]
 
+mod account;
+mod admission;
 pub mod broker;
+mod calls;
+mod checks;
+pub mod event;
 pub mod faults;
 pub mod queue;
 pub mod rng;
 pub mod seen;
 mod shell;
+pub mod single;
+mod source;
 pub mod store;
+mod strikes;
+mod wire;
 pub mod worker;
 pub mod world;
 
@@ -33,10 +42,24 @@ pub enum Mutant {
     OwnerStampsAfterAnswer,
     /// An observer counts from before its read was sent, not from its answer.
     ObserverCountsFromBeforeRead,
+    /// An observer adds its own interval to what others observed.
+    EvidenceIsSummed,
+    /// The look at the tail that confirms an anchor is answered with that anchor, unseen.
+    NoConfirm,
+    /// Answers hide the epoch of the tail.
+    NoEpoch,
+    /// A settled tail goes with every head row and every delete.
+    DeleteTail,
+    /// A segment goes as soon as it is settled, whatever the store knows of it.
+    DeleteBeforeHead,
+    /// After a conflict the look at the tail is answered with the row in the way, and the head that was known before.
+    NoReread,
+    /// A foreign row fences only if its epoch is higher: else the put steps forward.
+    FencesOnHigherEpochOnly,
 }
 
 /// How a run ended.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Report {
     /// Its seed.
     pub seed: u64,
@@ -71,8 +94,10 @@ pub fn run(seed: u64) -> Report {
 pub fn run_mutant(seed: u64, about: Mutant, mutant: Option<Mutant>) -> Report {
     let mut rng = Rng::new(seed);
     let knobs = match about {
+        Mutant::OwnerStampsAfterAnswer | Mutant::ObserverCountsFromBeforeRead | Mutant::EvidenceIsSummed => Knobs::draw_slow(&mut rng),
+        Mutant::NoEpoch | Mutant::FencesOnHigherEpochOnly => Knobs::draw_restored(&mut rng),
         Mutant::NoSlotCondition | Mutant::NoFence => Knobs::draw_lawless(&mut rng),
-        Mutant::OwnerStampsAfterAnswer | Mutant::ObserverCountsFromBeforeRead => Knobs::draw_slow(&mut rng),
+        Mutant::NoConfirm | Mutant::DeleteTail | Mutant::DeleteBeforeHead | Mutant::NoReread => Knobs::draw_crowded(&mut rng),
     };
     World::new(seed, rng, knobs, mutant).run()
 }

@@ -60,6 +60,18 @@ sights! {
     Recovered,
     /// A member was told to stop and handed over.
     HandedOver,
+    /// The lease table was put back to an older copy.
+    LeaseTableRestored,
+    /// A connection passed packets one way only.
+    HalfOpenConnection,
+    /// Settings were drawn that the timing check refuses.
+    SettingsRefused,
+    /// A worker with other filters than the one before reconciled the subscriptions.
+    SubscriptionsReconciled,
+    /// A session of which nothing was known was found to be new, and its account begun.
+    BaselineSeeded,
+    /// A session that nobody knew of stood at the broker, and a person told what it has.
+    BaselineToldByHand,
 }
 
 /// Which of them were seen, and how often.

@@ -1,26 +1,23 @@
 //! What the program around a member does: it feeds events in one by one, carries effects out in order, and keeps the connection.
 
 use crate::Mutant;
-use crate::faults::{CONNECT_TIMEOUT, Link, MS, RECONCILE_TIMEOUT, S, SOURCE_BACKOFF, Way};
+use crate::calls::failed;
+use crate::event::{AccountCall, Event, Reply, Request};
+use crate::faults::{Link, MS, S};
 use crate::seen::Sight;
-use crate::worker::{Awaited, Inbound, Phase, Source};
-use crate::world::{Event, Packet, Reply, Request, World, failed};
-use bytes::Bytes;
-use causeway_core::identity::{ConnectionEpoch, DeliveryId, LaneId};
+use crate::worker::Awaited;
+use crate::world::World;
+use causeway_core::identity::LaneId;
 use causeway_core::lease::holder::Why;
 use causeway_core::lease::row::LeaseRow;
-use causeway_core::lease::{Condition, LeaseAnswer};
+use causeway_core::lease::{Condition, LeaseAnswer, LeaseWrite};
 use causeway_core::log::Answer;
 use causeway_core::log::Call;
 use causeway_core::member::{self, Effect, Part, Reason};
-use causeway_core::message::Message;
 use causeway_core::outcome::{Fault, FaultCode, Outcome};
 use causeway_core::units::Instant;
 use causeway_core::worker::{self as owner, Observation};
-use std::collections::VecDeque;
 
-/// How long the program waits for a source to close.
-const CLOSE_TIMEOUT: u64 = 5 * S;
 /// How long a batch may take.
 const SEND_TIMEOUT: u64 = 5 * S;
 
@@ -124,7 +121,7 @@ impl World {
         }
     }
 
-    fn carry_out_effects(&mut self, worker: usize) {
+    pub(crate) fn carry_out_effects(&mut self, worker: usize) {
         while self.workers[worker].asleep_until <= self.now {
             if self.workers[worker].effects.is_empty() {
                 return;
@@ -143,16 +140,28 @@ impl World {
         let timeout = self.knobs.cadence.renew_call_timeout.unsigned_abs();
         let asked = self.workers[worker].local(self.now);
         match effect {
-            Effect::ReadLease => self.call(worker, Link::Store, Awaited::LeaseRead { asked }, Request::LeaseRead, timeout),
-            Effect::WriteLease(write) => {
+            Effect::ReadLease => self.call(worker, Link::Lease, Awaited::LeaseRead { asked }, Request::LeaseRead, timeout),
+            Effect::WriteLease(mut write) => {
+                self.sum(worker, &mut write);
                 let renews = matches!(write.condition, Condition::Held { .. }) && !write.row.tuple.is_released();
                 let renewal = renews.then_some(write.row.tuple.renewed_at);
-                self.call(worker, Link::Store, Awaited::LeaseWrite { asked, renewal }, Request::LeaseWrite(write), timeout);
+                self.call(worker, Link::Lease, Awaited::LeaseWrite { asked, renewal }, Request::LeaseWrite(write), timeout);
             }
             Effect::Owner { term, effect } if term == self.workers[worker].term => self.carry_out_for_owner(worker, effect),
             Effect::Owner { .. } => {}
             Effect::Became(part) => self.became(worker, part),
             Effect::Finished(result) => self.finished(worker, result),
+        }
+    }
+
+    /// What the mutant that sums writes instead: the standing evidence and the time since this observer looked last.
+    fn sum(&self, worker: usize, write: &mut LeaseWrite) {
+        if self.mutant == Some(Mutant::EvidenceIsSummed)
+            && let (Condition::Exactly { evidence: Some(standing), .. }, Some(evidence)) = (&write.condition, &mut write.row.evidence)
+            && standing.fingerprint == evidence.fingerprint
+        {
+            let mine = u64::try_from(self.workers[worker].watched.as_nanos()).unwrap_or(u64::MAX);
+            evidence.elapsed_ns = standing.elapsed_ns.saturating_add(mine);
         }
     }
 
@@ -167,7 +176,7 @@ impl World {
             owner::Effect::Acknowledge(delivery) => self.acknowledge(worker, delivery),
             owner::Effect::Send { batch, entries, .. } => {
                 self.check_order(worker, &entries);
-                let awaited = Awaited::Send { term, batch, entries: entries.len() };
+                let awaited = Awaited::Send { term, batch, entries: entries.iter().map(|entry| entry.id).collect() };
                 self.call(worker, Link::Queue, awaited, Request::Send(entries), SEND_TIMEOUT);
             }
             owner::Effect::Park { park, letter } => {
@@ -243,6 +252,9 @@ impl World {
                 let recognised = self.recognises_renewal(worker, answer.as_ref().ok().and_then(Option::as_ref));
                 let was_owner = self.workers[worker].held.is_some();
                 let early = self.mutant == Some(Mutant::ObserverCountsFromBeforeRead) && !was_owner;
+                let tuple = answer.as_ref().ok().and_then(|raw| LeaseRow::try_from(raw.clone()?).ok()).map(|row| row.tuple);
+                let looked_at = self.workers[worker].local(self.now);
+                self.workers[worker].looked_at(tuple, looked_at);
                 let local = if early { asked } else { self.workers[worker].local(self.now) };
                 self.feed_at(worker, local, member::Event::LeaseRead(answer));
                 let owns = matches!(self.workers[worker].member.as_ref().map(member::Member::part), Some(Part::Owner { .. }));
@@ -261,8 +273,11 @@ impl World {
                 self.feed(worker, member::Event::LeaseWritten(outcome));
             }
             (Awaited::Gate { source }, Reply::LeaseRead(answer)) => self.gate_answered(worker, source, answer.ok().flatten()),
+            (Awaited::Account { connection, call }, reply) => self.account_answered(worker, connection, &call, reply),
             (Awaited::Log { term, .. }, Reply::Log(answer)) => self.feed_owner(worker, term, owner::Event::Log { lane: LaneId(0), answer }),
-            (Awaited::Send { term, batch, .. }, Reply::Sent(outcomes)) => {
+            (Awaited::Send { term, batch, entries }, Reply::Sent(outcomes)) => {
+                let arrived = entries.iter().zip(&outcomes).filter(|(_, outcome)| matches!(outcome, Outcome::Done(())));
+                self.stores.settled(&arrived.map(|(entry, _)| *entry).collect::<Vec<_>>());
                 self.feed_owner(worker, term, owner::Event::Sent { batch, outcomes })
             }
             (Awaited::Park { term, park }, Reply::Parked(outcome)) => self.feed_owner(worker, term, owner::Event::Parked { park, outcome }),
@@ -270,7 +285,7 @@ impl World {
         }
     }
 
-    fn feed_owner(&mut self, worker: usize, term: member::Term, event: owner::Event) {
+    pub(crate) fn feed_owner(&mut self, worker: usize, term: member::Term, event: owner::Event) {
         self.feed(worker, member::Event::Owner { term, event });
     }
 
@@ -293,6 +308,13 @@ impl World {
                 self.feed(worker, member::Event::LeaseWritten(Outcome::Unknown(fault)));
             }
             Awaited::Gate { source } => self.gate_answered(worker, source, None),
+            Awaited::Account { connection, call } => {
+                let reply = match call {
+                    AccountCall::Load => Reply::Filters(Err(fault)),
+                    AccountCall::Seed | AccountCall::Remember(_) | AccountCall::Forget(_) => Reply::AccountWritten(Outcome::Unknown(fault)),
+                };
+                self.account_answered(worker, connection, &call, reply);
+            }
             Awaited::Log { term, call } => {
                 if let Call::Put { row, .. } = &call {
                     self.workers[worker].doubtful_puts.insert(row.id());
@@ -301,203 +323,11 @@ impl World {
                 self.feed_owner(worker, term, owner::Event::Log { lane: LaneId(0), answer });
             }
             Awaited::Send { term, batch, entries } => {
-                let outcomes = vec![Outcome::Unknown(fault); entries];
+                let outcomes = vec![Outcome::Unknown(fault); entries.len()];
                 self.feed_owner(worker, term, owner::Event::Sent { batch, outcomes });
             }
             Awaited::Park { term, park } => self.feed_owner(worker, term, owner::Event::Parked { park, outcome: Outcome::Unknown(fault) }),
         }
-    }
-
-    // The source.
-
-    fn start_source(&mut self, worker: usize) {
-        if self.workers[worker].source.is_some() {
-            self.fail("S8: a second source is started".to_owned());
-        }
-        self.calls += 1;
-        let id = self.calls;
-        let connection = self.connect(worker);
-        let source = Source {
-            id,
-            phase: Phase::Connecting(connection),
-            epoch: 0,
-            delivered: Vec::new(),
-            acknowledged: 0,
-            inbox: VecDeque::new(),
-            timer: 0,
-        };
-        self.workers[worker].source = Some(source);
-        self.arm(worker, CONNECT_TIMEOUT);
-    }
-
-    /// Sets the source's timer; one that was set before does not count any more.
-    fn arm(&mut self, worker: usize, span: u64) {
-        let life = self.workers[worker].life;
-        let Some(source) = &mut self.workers[worker].source else { return };
-        source.timer += 1;
-        let (timer, source) = (source.timer, source.id);
-        self.at(self.now + span, Event::SourceTimer { worker, life, source, timer });
-    }
-
-    fn source_timer(&mut self, worker: usize, id: u64, timer: u64) {
-        let Some(source) = &self.workers[worker].source else { return };
-        if source.id != id || source.timer != timer {
-            return;
-        }
-        match source.phase {
-            Phase::Connecting(_) => self.come_apart(worker),
-            // Subscribing took too long.
-            Phase::Connected(connection) => {
-                self.send_out(connection, Packet::End);
-                self.connection_ended(worker, connection);
-            }
-            Phase::Apart => self.ask_the_gate(worker, id),
-        }
-    }
-
-    fn come_apart(&mut self, worker: usize) {
-        if let Some(source) = &mut self.workers[worker].source {
-            source.phase = Phase::Apart;
-        }
-        let pause = self.rng.between(SOURCE_BACKOFF / 20, SOURCE_BACKOFF);
-        self.arm(worker, pause);
-    }
-
-    /// Every reconnection is preceded by a look at the lease: a broker does not reliably tell that somebody else took the session over.
-    fn ask_the_gate(&mut self, worker: usize, source: u64) {
-        if self.workers[worker].held.is_none() {
-            return self.come_apart(worker);
-        }
-        let timeout = self.knobs.cadence.renew_call_timeout.unsigned_abs();
-        self.call(worker, Link::Store, Awaited::Gate { source }, Request::LeaseRead, timeout);
-    }
-
-    fn gate_answered(&mut self, worker: usize, id: u64, raw: Option<causeway_core::lease::row::RawLease>) {
-        let subject = &self.workers[worker];
-        if subject.source.as_ref().is_none_or(|source| source.id != id || source.phase != Phase::Apart) {
-            return;
-        }
-        let row = raw.and_then(|raw| LeaseRow::try_from(raw).ok());
-        let ours = row.as_ref().is_some_and(|row| row.tuple.owner == subject.name && Some(row.tuple.version) == subject.held);
-        if !ours {
-            if row.is_some() {
-                self.seen.note(Sight::GateHeldBack);
-            }
-            return self.come_apart(worker);
-        }
-        let connection = self.connect(worker);
-        if let Some(source) = &mut self.workers[worker].source {
-            source.phase = Phase::Connecting(connection);
-        }
-        self.arm(worker, CONNECT_TIMEOUT);
-    }
-
-    fn packet_came(&mut self, worker: usize, connection: crate::broker::ConnectionId, packet: Packet) {
-        let Some(phase) = self.workers[worker].source.as_ref().map(|source| source.phase) else { return };
-        match packet {
-            Packet::Connect if phase == Phase::Connecting(connection) => {
-                let subject = &mut self.workers[worker];
-                subject.connections += 1;
-                if let Some(source) = &mut subject.source {
-                    source.phase = Phase::Connected(connection);
-                    source.epoch = subject.connections;
-                    source.delivered.clear();
-                    source.acknowledged = 0;
-                }
-                self.arm(worker, RECONCILE_TIMEOUT);
-                self.send_out(connection, Packet::Subscribe);
-            }
-            Packet::Subscribe if phase == Phase::Connected(connection) => {
-                if let Some(source) = &mut self.workers[worker].source {
-                    source.timer += 1;
-                    source.inbox.push_back(Inbound::Subscribed);
-                }
-            }
-            Packet::Message(message) => self.delivered(worker, connection, message),
-            Packet::End if phase == Phase::Connected(connection) => self.connection_ended(worker, connection),
-            Packet::End if phase == Phase::Connecting(connection) => self.come_apart(worker),
-            Packet::Connect | Packet::Subscribe | Packet::End => {}
-        }
-    }
-
-    fn connection_ended(&mut self, worker: usize, _connection: crate::broker::ConnectionId) {
-        if let Some(source) = &mut self.workers[worker].source {
-            let epoch = source.epoch;
-            source.inbox.push_back(Inbound::Disconnected { epoch });
-        }
-        self.come_apart(worker);
-    }
-
-    /// Hands one thing over that the source has, if the member wants it; answers whether it did.
-    fn hand_over(&mut self, worker: usize) -> bool {
-        let local = self.workers[worker].local(self.now);
-        let subject = &mut self.workers[worker];
-        if !subject.member.as_ref().is_some_and(|member| member.wants_input(local)) {
-            return false;
-        }
-        let term = subject.term;
-        let Some(inbound) = subject.source.as_mut().and_then(|source| source.inbox.pop_front()) else { return false };
-        match inbound {
-            Inbound::Delivery { epoch, ordinal, message } => {
-                let delivery = DeliveryId { connection: ConnectionEpoch(epoch), ordinal };
-                let payload = Bytes::from(message.to_string());
-                let message = Message { topic: "t".to_owned(), payload, qos: 1, ..Message::default() };
-                self.feed_owner(worker, term, owner::Event::Delivered { delivery, receiver: "in".into(), message });
-            }
-            Inbound::Subscribed => {
-                self.feed(worker, member::Event::Converged);
-                self.full_service(worker);
-            }
-            Inbound::Disconnected { epoch } => {
-                self.broker_loss_noticed();
-                self.feed_owner(worker, term, owner::Event::Disconnected { connection: ConnectionEpoch(epoch) });
-                self.carry_out_effects(worker);
-                self.feed(worker, member::Event::BrokerLost);
-            }
-        }
-        true
-    }
-
-    fn acknowledge(&mut self, worker: usize, delivery: DeliveryId) {
-        let Some(source) = &mut self.workers[worker].source else { return };
-        let Phase::Connected(connection) = source.phase else { return };
-        if source.epoch != delivery.connection.0 {
-            return;
-        }
-        let up_to = usize::try_from(delivery.ordinal).unwrap_or(usize::MAX);
-        if up_to > source.delivered.len() {
-            return self.fail(format!("S8: {delivery:?} is acknowledged and was never delivered"));
-        }
-        let messages: Vec<u64> = source.delivered.get(source.acknowledged..up_to).unwrap_or_default().to_vec();
-        source.acknowledged = source.acknowledged.max(up_to);
-        for message in messages {
-            if !self.stores.was_stored(message) {
-                self.fail(format!("S8: message {message} is acknowledged before it is durable"));
-            }
-            self.send_out(connection, Packet::Message(message));
-        }
-    }
-
-    /// Closes the source and waits for it; nothing else happens in this worker meanwhile.
-    fn close_source(&mut self, worker: usize) {
-        let Some(source) = self.workers[worker].source.take() else { return };
-        let span = match source.phase {
-            Phase::Connected(connection) => {
-                self.send_out(connection, Packet::End);
-                let cut = self.workers[worker].cut(self.now, Link::Broker, Way::Both).is_some();
-                if cut {
-                    CLOSE_TIMEOUT.min(self.knobs.cadence.step_down_grace.unsigned_abs())
-                } else {
-                    self.rng.between(MS, self.knobs.latency)
-                }
-            }
-            Phase::Connecting(connection) => {
-                self.send_out(connection, Packet::End);
-                MS
-            }
-            Phase::Apart => return,
-        };
-        self.pause(worker, span);
     }
 
     // What must hold within a worker.

@@ -1,6 +1,7 @@
 //! The reference model of the stores: a lease row, a log, dead letters. Requests take effect when they arrive, whoever still waits for the answer.
 
 use crate::Mutant;
+use crate::event::{AccountCall, Reply};
 use crate::seen::{Seen, Sight};
 use causeway_core::dead_letter::DeadLetter;
 use causeway_core::identity::{EntryId, Epoch, Position, Slot};
@@ -9,18 +10,23 @@ use causeway_core::lease::{Condition, LeaseAnswer, LeaseWrite};
 use causeway_core::log::{Answer, Call, Page, Put, Registration};
 use causeway_core::message::Entry;
 use causeway_core::outcome::Outcome;
-use causeway_core::rows::{Head, Row, unpack};
+use causeway_core::rows::{Head, Row, RowMeta, unpack};
 use core::time::Duration;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// Rows of a page: few, so that pages have to be turned.
 const PAGE_ROWS: usize = 3;
 
+/// Copies of the lease table that a restore may choose from.
+const COPIES: usize = 40;
+
 /// The stores.
 #[derive(Debug, Default)]
 pub struct Stores {
     lease: Option<LeaseRow>,
+    /// Its last copies, for a restore.
+    copies: VecDeque<LeaseRow>,
     /// When the lease's tuple last changed, in true nanoseconds.
     lease_changed: u64,
     /// Who holds or held which version.
@@ -34,9 +40,26 @@ pub struct Stores {
     stored: BTreeSet<u64>,
     places: BTreeMap<EntryId, Position>,
     letters: BTreeMap<EntryId, u64>,
+    /// What the broker's session may have subscribed to; `None`: nobody knows.
+    filters: Option<BTreeSet<String>>,
     mutant: Option<Mutant>,
+    /// What each caller was told, for the mutants that lie.
+    told: BTreeMap<Caller, Told>,
+    /// Entries whose owner learned that they arrived, for the mutant that deletes them at once.
+    settled: BTreeSet<EntryId>,
     /// A clock's rate may be wrong by so much, in parts per million; `None`: nobody knows, and early takeovers are not wondered at.
     rate_ppm: Option<u64>,
+}
+
+/// Who calls: a worker, and its life.
+pub type Caller = (usize, u64);
+
+/// What a caller was told: what lies to it are made of.
+#[derive(Clone, Copy, Debug, Default)]
+struct Told {
+    drained: Slot,
+    own_anchor: Option<RowMeta>,
+    conflict: Option<RowMeta>,
 }
 
 /// A violated invariant, in words.
@@ -49,10 +72,41 @@ pub fn number_of(entry: &Entry) -> u64 {
 }
 
 impl Stores {
-    /// Empty stores.
+    /// Empty stores, but for what is known of the session's subscriptions.
     #[must_use]
-    pub fn new(rate_ppm: Option<u64>, mutant: Option<Mutant>) -> Self {
-        Self { rate_ppm, mutant, ..Self::default() }
+    pub fn new(rate_ppm: Option<u64>, filters: Option<BTreeSet<String>>, mutant: Option<Mutant>) -> Self {
+        Self { rate_ppm, filters, mutant, ..Self::default() }
+    }
+
+    /// What is known of the session's subscriptions.
+    #[must_use]
+    pub const fn filters(&self) -> Option<&BTreeSet<String>> {
+        self.filters.as_ref()
+    }
+
+    /// Somebody tells what the session has subscribed to (`causeway baseline`).
+    pub fn tell_filters(&mut self, filters: BTreeSet<String>) {
+        self.filters = Some(filters);
+    }
+
+    /// Carries a call to the account of managed subscriptions out.
+    pub fn account(&mut self, call: &AccountCall) -> Reply {
+        Reply::AccountWritten(Outcome::Done(match call {
+            AccountCall::Load => return Reply::Filters(Ok(self.filters.clone())),
+            AccountCall::Seed => {
+                let absent = self.filters.is_none();
+                self.filters.get_or_insert_default();
+                absent
+            }
+            AccountCall::Remember(filters) => match &mut self.filters {
+                Some(known) => {
+                    known.extend(filters.iter().cloned());
+                    true
+                }
+                None => false,
+            },
+            AccountCall::Forget(filter) => self.filters.as_mut().is_some_and(|known| known.remove(filter)),
+        }))
     }
 
     /// The lease row as a reader gets it.
@@ -67,17 +121,17 @@ impl Stores {
         self.lease.as_ref()
     }
 
-    /// Puts an older lease row back: the table was restored from a backup while nobody ran. The log is ahead of it then.
-    pub fn restore_lease(&mut self, now: u64, versions_back: u64) {
-        if let Some(row) = &mut self.lease {
-            let version = row.tuple.version.saturating_sub(versions_back).max(1);
-            if version != row.tuple.version {
-                self.lease_changed = now;
-            }
-            row.tuple.version = version;
-            row.evidence = None;
+    /// Puts an older copy of the lease table back, the one before the last `back` writes; answers whether it differs. The log is ahead of it then.
+    pub fn restore_lease(&mut self, back: usize) -> bool {
+        let Some(row) = self.copies.iter().rev().nth(back).or(self.copies.front()).cloned() else { return false };
+        let differs = self.lease.as_ref().is_none_or(|standing| standing.tuple != row.tuple);
+        if differs {
+            // Nobody holds what stands there now: whoever takes it over takes it from nobody.
+            self.lease_changed = 0;
             self.versions.clear();
         }
+        self.lease = Some(row);
+        differs
     }
 
     fn lease_holds(&self, condition: &Condition) -> bool {
@@ -134,6 +188,10 @@ impl Stores {
             self.lease_changed = now;
         }
         self.lease = Some(write.row.clone());
+        self.copies.push_back(write.row.clone());
+        if self.copies.len() > COPIES {
+            self.copies.pop_front();
+        }
         Ok(LeaseAnswer::Written)
     }
 
@@ -194,16 +252,10 @@ impl Stores {
     ///
     /// # Errors
     /// Where a rule of the log is broken by what its conditions let through.
-    pub fn call(&mut self, call: &Call, doubted: bool, seen: &mut Seen) -> Result<Answer, Violation> {
+    pub fn call(&mut self, caller: Caller, call: &Call, doubted: bool, seen: &mut Seen) -> Result<Answer, Violation> {
         let before = self.effective_head();
         let answer = match call {
-            Call::ReadTail => {
-                let meta = self.rows.last_key_value().map(|(slot, row)| row.meta(*slot));
-                if let Some((_, Row::Anchor(anchor))) = self.rows.last_key_value() {
-                    self.confirmed = self.confirmed.max(anchor.epoch);
-                }
-                Answer::Tail(Ok(meta))
-            }
+            Call::ReadTail => Answer::Tail(Ok(self.read_tail(caller))),
             Call::ReadHead => Answer::Head(Ok(self.head.clone())),
             Call::ReadRecord => Answer::Record(Ok(self.record)),
             Call::Register { record, replaces } => {
@@ -214,17 +266,19 @@ impl Stores {
                 Answer::Registered(Outcome::Done(holds))
             }
             Call::MoveMail { .. } => return Err("mail is moved and none was posted".to_owned()),
-            Call::Put { slot, row } => Answer::Put(Outcome::Done(self.put(*slot, row, doubted, seen)?)),
+            Call::Put { slot, row } => Answer::Put(Outcome::Done(self.put(caller, *slot, row, doubted, seen)?)),
             Call::ReadPage { purpose, after, up_to } => Answer::Page { purpose: *purpose, page: Ok(self.page(*after, *up_to)) },
             Call::PutHead { head } => {
                 let forward = self.head.as_ref().is_none_or(|old| head.may_replace(old));
                 if forward {
                     self.head = Some(head.clone());
                 }
+                self.tidy();
                 Answer::HeadPut(Outcome::Done(forward))
             }
             Call::Delete { slots } => {
                 self.delete(slots)?;
+                self.tidy();
                 Answer::Deleted(Outcome::Done(()))
             }
         };
@@ -234,7 +288,45 @@ impl Stores {
         Ok(answer)
     }
 
-    fn put(&mut self, slot: Slot, row: &Arc<Row>, doubted: bool, seen: &mut Seen) -> Result<Put, Violation> {
+    fn read_tail(&mut self, caller: Caller) -> Option<RowMeta> {
+        let told = self.told.entry(caller).or_default();
+        let (own, conflict) = (told.own_anchor.take(), told.conflict.take());
+        let lie = match self.mutant {
+            Some(Mutant::NoConfirm) => own,
+            Some(Mutant::NoReread) => conflict.map(|meta| RowMeta { drained: told.drained, ..meta }),
+            _ => None,
+        };
+        let tail = lie.or_else(|| self.rows.last_key_value().map(|(slot, row)| row.meta(*slot)));
+        told.drained = tail.map_or(Slot(0), |meta| meta.drained);
+        if let Some(meta) = tail
+            && let Some(Row::Anchor(anchor)) = self.rows.get(&meta.slot)
+        {
+            self.confirmed = self.confirmed.max(anchor.epoch);
+        }
+        if self.mutant == Some(Mutant::NoEpoch) { tail.map(|meta| RowMeta { epoch: Epoch(0), ..meta }) } else { tail }
+    }
+
+    /// What disappears beside a head row or a delete where a rule is left out.
+    fn tidy(&mut self) {
+        let tail = self.tail();
+        if self.mutant == Some(Mutant::DeleteTail) && tail <= self.effective_head() && matches!(self.rows.get(&tail), Some(Row::Segment(_)))
+        {
+            self.rows.remove(&tail);
+        }
+    }
+
+    /// The owner learned that these entries arrived.
+    pub fn settled(&mut self, entries: &[EntryId]) {
+        if self.mutant == Some(Mutant::DeleteBeforeHead) {
+            self.settled.extend(entries);
+            let (tail, settled) = (self.tail(), &self.settled);
+            self.rows.retain(|slot, row| {
+                *slot == tail || matches!(row, Row::Anchor(_)) || !self::entries(row).iter().all(|entry| settled.contains(&entry.id))
+            });
+        }
+    }
+
+    fn put(&mut self, caller: Caller, slot: Slot, row: &Arc<Row>, doubted: bool, seen: &mut Seen) -> Result<Put, Violation> {
         let mut slot = slot;
         if let Some(standing) = self.rows.get(&slot) {
             if standing.id() == row.id() {
@@ -247,13 +339,21 @@ impl Stores {
                 Some(Mutant::NoSlotCondition) => {}
                 // Room is found wherever the log ends, for everybody.
                 Some(Mutant::NoFence) => slot = self.tail().next(),
+                Some(Mutant::FencesOnHigherEpochOnly) if standing.epoch() <= row.epoch() && matches!(**row, Row::Segment(_)) => {
+                    slot = self.tail().next();
+                }
                 _ => {
                     seen.note(Sight::StalePutRefused);
-                    return Ok(Put::Occupied(standing.meta(slot)));
+                    let meta = standing.meta(slot);
+                    self.told.entry(caller).or_default().conflict = Some(meta);
+                    return Ok(Put::Occupied(meta));
                 }
             }
         } else if doubted {
             seen.note(Sight::PutResolvedAsNotDone);
+        }
+        if let Row::Anchor(_) = row.as_ref() {
+            self.told.entry(caller).or_default().own_anchor = Some(row.meta(slot));
         }
         if let Row::Segment(_) = row.as_ref()
             && slot > self.effective_head()

@@ -1,20 +1,21 @@
 //! A worker as the world sees it: its clocks, its member, the calls it waits for, its connection.
 
 use crate::broker::ConnectionId;
+use crate::event::{AccountCall, Event};
 use crate::faults::{Knobs, Link, Way};
 use crate::rng::Rng;
 use crate::store::number_of;
-use crate::world::Event;
 use causeway_core::dead_letter::Destination;
 use causeway_core::drain::retry::Backoff;
 use causeway_core::drain::{BatchId, BatchLimits, ParkId};
 use causeway_core::identity::{EntryId, Id128, Position};
 use causeway_core::lease::holder::Upkeep;
-use causeway_core::lease::row::OwnerFacts;
+use causeway_core::lease::row::{OwnerFacts, Tuple};
 use causeway_core::lease::standby::Candidate;
 use causeway_core::log::Call;
 use causeway_core::log::writer::SegmentOptions;
 use causeway_core::member::{Effect, Member, MemberOptions, Part, Term};
+use causeway_core::subscriptions::Plan;
 use causeway_core::units::{Instant, UnixMillis};
 use causeway_core::worker::options::{Fate, OwnerOptions, Policy, RouteOptions};
 use core::time::Duration;
@@ -46,6 +47,13 @@ pub enum Awaited {
         /// The source.
         source: u64,
     },
+    /// The account of managed subscriptions, on a connection.
+    Account {
+        /// The connection.
+        connection: ConnectionId,
+        /// What was asked.
+        call: AccountCall,
+    },
     /// The log.
     Log {
         /// The term.
@@ -60,7 +68,7 @@ pub enum Awaited {
         /// The batch.
         batch: BatchId,
         /// Its entries.
-        entries: usize,
+        entries: Vec<EntryId>,
     },
     /// A dead letter.
     Park {
@@ -107,6 +115,10 @@ pub struct Source {
     pub delivered: Vec<u64>,
     /// How many of those were acknowledged.
     pub acknowledged: usize,
+    /// Whether the broker had a session when the present connection was made.
+    pub session_present: bool,
+    /// What to do yet before anything is subscribed.
+    pub plan: Plan,
     /// What it would hand over.
     pub inbox: VecDeque<Inbound>,
     /// Only the newest timer counts.
@@ -118,6 +130,8 @@ pub struct Source {
 pub struct Worker {
     /// Its life: events of an earlier one are dropped.
     pub life: u64,
+    /// The filters of its configuration.
+    pub desired: BTreeSet<String>,
     /// Its member, while the process lives.
     pub member: Option<Member>,
     /// Its owner name.
@@ -148,6 +162,10 @@ pub struct Worker {
     pub doubtful_renewals: BTreeSet<UnixMillis>,
     /// Puts whose answer did not come.
     pub doubtful_puts: BTreeSet<Id128>,
+    /// The row that it read last, and when, for the mutant that sums.
+    pub last_read: Option<(Tuple, Instant)>,
+    /// For how long, by its last two looks, that row stood unchanged.
+    pub watched: Duration,
     /// Entries that this term sent.
     pub sent: BTreeSet<EntryId>,
     /// The furthest place in the log that this term sent from.
@@ -170,6 +188,7 @@ impl Worker {
         let year = 31_536_000_000_000_000_i64;
         Self {
             life: 0,
+            desired: BTreeSet::new(),
             member: None,
             name: String::new(),
             part: Part::Standby,
@@ -185,6 +204,8 @@ impl Worker {
             cuts: Vec::new(),
             doubtful_renewals: BTreeSet::new(),
             doubtful_puts: BTreeSet::new(),
+            last_read: None,
+            watched: Duration::ZERO,
             sent: BTreeSet::new(),
             furthest: None,
             told_to_stop: 0,
@@ -233,7 +254,8 @@ impl Worker {
     #[must_use]
     pub fn cut(&self, now: u64, link: Link, way: Way) -> Option<u64> {
         let meant = |(of, which, until): &(Link, Way, u64)| {
-            (*of == link && *until > now && (*which == way || *which == Way::Both || way == Way::Both)).then_some(*until)
+            let cuts = *of == link || (*of == Link::Store && link == Link::Lease);
+            (cuts && *until > now && (*which == way || *which == Way::Both || way == Way::Both)).then_some(*until)
         };
         self.cuts.iter().filter_map(meant).max()
     }
@@ -243,6 +265,7 @@ impl Worker {
         self.life += 1;
         self.forget();
         self.name = format!("w{nth}#{}", self.life);
+        self.desired = knobs.draw_filters(rng);
         let options = member_options(self.name.clone(), nth, knobs, rng);
         self.member = Some(Member::new(options, self.local(now)));
     }
@@ -262,8 +285,17 @@ impl Worker {
         self.tick = (self.tick.0 + 1, None);
         self.doubtful_renewals.clear();
         self.doubtful_puts.clear();
+        self.last_read = None;
+        self.watched = Duration::ZERO;
         self.sent.clear();
         self.furthest = None;
+    }
+
+    /// It read the lease row: for the mutant that sums.
+    pub fn looked_at(&mut self, tuple: Option<Tuple>, local: Instant) {
+        let unchanged = self.last_read.as_ref().filter(|(last, _)| Some(last) == tuple.as_ref());
+        self.watched = unchanged.map_or(Duration::ZERO, |(_, since)| local.since(*since));
+        self.last_read = tuple.map(|tuple| (tuple, local));
     }
 
     /// Whether it may act at a true moment.

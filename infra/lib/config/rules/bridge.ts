@@ -1,4 +1,5 @@
 /** Rules of `bridge` and `http`. */
+import { SECOND } from "../../budget.ts";
 import { isHttpUrl, nanos, optionalNanos } from "../model.ts";
 import type { Check } from "./check.ts";
 
@@ -60,6 +61,14 @@ function processRules(check: Check): void {
     );
   }
   check.positive("bridge.cluster.evidence_poll", bridge.cluster?.evidence_poll);
+  if (nanos(bridge.cluster?.member_interval, 30) < SECOND) {
+    check.error(
+      "E_MEMBER_INTERVAL",
+      "bridge.cluster.member_interval",
+      "below a second",
+      "write `30s`, or at least `1s`",
+    );
+  }
 }
 
 /** The map says where this replica is reached, by capability; a list of peers looks alike and is refused. */
@@ -92,7 +101,7 @@ function endpoints(check: Check): void {
 
 function http(check: Check): void {
   const http = check.config.http ?? {};
-  for (const name of ["admin_api_key", "monitor_api_key"] as const) {
+  for (const name of ["admin_api_key", "monitor_api_key", "hint_token"] as const) {
     const key = http[name];
     if (key !== undefined && [...key].length < MIN_KEY_CHARS) {
       check.error(
@@ -131,7 +140,7 @@ function http(check: Check): void {
   const listeners = [
     ["http.admin_addr", http.admin_addr ?? ":8080", http.admin_api_key !== undefined],
     ["http.monitor_addr", http.monitor_addr ?? ":8081", true],
-    ["http.transport_addr", http.transport_addr ?? ":8082", true],
+    ["http.transport_addr", http.transport_addr ?? ":8082", http.hint_token !== undefined],
   ] as const;
   listeners.forEach(([path, address, used], index) => {
     const other = listeners

@@ -1,0 +1,135 @@
+//! Requests to the stores and to the destination: they take effect when they arrive, whoever still waits for the answer.
+
+use crate::event::{AccountCall, Event, Reply, Request};
+use crate::faults::{Link, MS, Way};
+use crate::seen::Sight;
+use crate::store::Caller;
+use crate::worker::Awaited;
+use crate::world::World;
+use causeway_core::log::{Answer, Call};
+use causeway_core::message::Entry;
+use causeway_core::outcome::{Fault as CallFault, FaultCode, Outcome};
+use std::sync::Arc;
+
+impl World {
+    pub(crate) fn latency(&mut self) -> u64 {
+        if self.healed_at.is_none() && self.rng.chance(self.knobs.tails) {
+            return self.rng.between(MS, self.knobs.tail);
+        }
+        self.rng.between(MS, self.knobs.latency)
+    }
+
+    /// Sends a request; its answer comes back as an event, or it is given up after `timeout`.
+    pub(crate) fn call(&mut self, worker: usize, link: Link, awaited: Awaited, request: Request, timeout: u64) {
+        self.calls += 1;
+        let (call, life) = (self.calls, self.workers[worker].life);
+        self.workers[worker].calls.insert(call, awaited);
+        self.at(self.now + timeout, Event::GivenUp { worker, life, call });
+        let lost = self.healed_at.is_none() && self.rng.chance(self.knobs.lost_requests);
+        if lost || self.workers[worker].cut(self.now, link, Way::Out).is_some() {
+            return;
+        }
+        let at = self.now + self.latency();
+        self.at(at, Event::Arrive { worker, life, call, request });
+    }
+
+    pub(crate) fn arrive(&mut self, worker: usize, life: u64, call: u64, request: Request) {
+        let waits = self.workers[worker].life == life && self.workers[worker].calls.contains_key(&call);
+        if !waits {
+            self.seen.note(Sight::AppliedAfterGivenUp);
+        }
+        // Forgetting has no condition: a late one would take away what a successor has subscribed since.
+        if !waits && matches!(request, Request::Account(AccountCall::Forget(_))) {
+            return;
+        }
+        let link = match request {
+            Request::Send(_) => Link::Queue,
+            Request::LeaseRead | Request::LeaseWrite(_) => Link::Lease,
+            Request::Log { .. } | Request::Park(_) | Request::Account(_) => Link::Store,
+        };
+        let throttled =
+            link != Link::Queue && (self.now < self.throttled_until || self.healed_at.is_none() && self.rng.chance(self.knobs.throttled));
+        let reply = if throttled { refusal(&request) } else { self.carry_out((worker, life), &request) };
+        let Some(reply) = reply else { return };
+        self.note(&[2, self.now, worker as u64, call]);
+        let lost = self.healed_at.is_none() && self.rng.chance(self.knobs.lost_answers);
+        if lost || self.workers[worker].cut(self.now, link, Way::Back).is_some() {
+            return;
+        }
+        let at = self.now + self.latency();
+        self.at(at, Event::Answered { worker, life, call, reply });
+    }
+
+    pub(crate) fn carry_out(&mut self, caller: Caller, request: &Request) -> Option<Reply> {
+        let done = match request {
+            Request::LeaseRead => Ok(Reply::LeaseRead(Ok(self.stores.read_lease()))),
+            Request::LeaseWrite(write) => {
+                self.stores.write_lease(self.now, write, &mut self.seen).map(|answer| Reply::LeaseWritten(Outcome::Done(answer)))
+            }
+            Request::Log { call, doubted } => self.stores.call(caller, call, *doubted, &mut self.seen).map(Reply::Log),
+            Request::Send(entries) => Ok(Reply::Sent(self.take_batch(entries))),
+            Request::Park(letter) => {
+                self.stores.park(letter);
+                self.seen.note(Sight::Parked);
+                Ok(Reply::Parked(Outcome::Done(())))
+            }
+            Request::Account(call) => Ok(self.stores.account(call)),
+        };
+        done.map_err(|violation| self.fail(violation)).ok()
+    }
+
+    pub(crate) fn take_batch(&mut self, entries: &[Arc<Entry>]) -> Vec<Outcome<()>> {
+        let mut outcomes = Vec::with_capacity(entries.len());
+        for entry in entries {
+            let number = crate::store::number_of(entry);
+            let poison = self.knobs.poison_every > 0 && number.is_multiple_of(self.knobs.poison_every);
+            outcomes.push(if poison {
+                Outcome::NotDone(CallFault::new(FaultCode::InvalidPayload, "poison"))
+            } else if self.healed_at.is_none() && self.rng.chance(self.knobs.refused) {
+                Outcome::NotDone(CallFault::new(FaultCode::Throttled, "not now"))
+            } else {
+                if self.queue.take(entry) {
+                    self.seen.note(Sight::EntrySentAgain);
+                }
+                Outcome::Done(())
+            });
+        }
+        let taken = outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Done(()))).count();
+        if taken > 0 && taken < entries.len() {
+            self.seen.note(Sight::PartialBatch);
+        }
+        outcomes
+    }
+}
+
+/// The answer of a store that refuses.
+fn refusal(request: &Request) -> Option<Reply> {
+    let fault = CallFault::new(FaultCode::Throttled, "too many requests");
+    Some(match request {
+        Request::LeaseRead => Reply::LeaseRead(Err(fault)),
+        Request::LeaseWrite(_) => Reply::LeaseWritten(Outcome::NotDone(fault)),
+        Request::Log { call, .. } => Reply::Log(failed(call, fault, false)),
+        Request::Send(entries) => Reply::Sent(vec![Outcome::NotDone(fault); entries.len()]),
+        Request::Park(_) => Reply::Parked(Outcome::NotDone(fault)),
+        Request::Account(AccountCall::Load) => Reply::Filters(Err(fault)),
+        Request::Account(_) => Reply::AccountWritten(Outcome::NotDone(fault)),
+    })
+}
+
+/// The answer to a call to the log that failed, or whose outcome nobody knows.
+pub(crate) fn failed(call: &Call, fault: CallFault, unknown: bool) -> Answer {
+    fn outcome<T>(fault: CallFault, unknown: bool) -> Outcome<T> {
+        if unknown { Outcome::Unknown(fault) } else { Outcome::NotDone(fault) }
+    }
+    match call {
+        Call::ReadTail => Answer::Tail(Err(fault)),
+        Call::ReadHead => Answer::Head(Err(fault)),
+        Call::ReadRecord => Answer::Record(Err(fault)),
+        Call::Register { .. } => Answer::Registered(outcome(fault, unknown)),
+        Call::MoveMail { .. } => Answer::Moved(outcome(fault, unknown)),
+        Call::Put { .. } => Answer::Put(outcome(fault, unknown)),
+        Call::ReadPage { purpose, .. } => Answer::Page { purpose: *purpose, page: Err(fault) },
+        Call::PutHead { .. } => Answer::HeadPut(outcome(fault, unknown)),
+        Call::Delete { .. } => Answer::Deleted(outcome(fault, unknown)),
+    }
+}
