@@ -11,7 +11,7 @@ use causeway_core::lease::holder::{Holder, Step as LeaseStep};
 use causeway_core::lease::row::LeaseRow;
 use causeway_core::lease::{Held, LeaseAnswer};
 use causeway_core::log::{Answer, Call};
-use causeway_core::outcome::{Fault, Outcome};
+use causeway_core::outcome::{Fault, FaultCode, Outcome};
 use causeway_core::units::{Instant, UnixMillis};
 use causeway_ports::{Leases, LogRecord, LogState};
 use core::time::Duration;
@@ -321,7 +321,7 @@ impl Run<'_> {
                 Answer::Registered(outbox.replace_record(&LogRecord::new(log.clone(), *record), *replaces).await)
             }
             // A sweep moves no mail.
-            Call::MoveMail { .. } => Answer::Moved(Outcome::NotDone(Fault::new(FaultCode::Unsupported, "a sweep moves no mail"))),
+            Call::MoveMail { .. } => Answer::Moved(Outcome::NotDone(Fault::new(FaultCode::ProtocolError, "a sweep moves no mail"))),
             Call::Put { slot, row } => Answer::Put(outbox.put(log, *slot, row).await),
             Call::ReadPage { purpose, after, up_to } => {
                 Answer::Page { purpose: *purpose, page: outbox.read_page(log, *after, *up_to).await }
