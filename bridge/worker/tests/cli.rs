@@ -65,7 +65,7 @@ fn what_cannot_be_used_ends_with_2_and_a_line_that_says_what_to_do() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let in_use = write("in-use.yaml", &config(dir.path(), "mqtt://127.0.0.1:9", taken.local_addr().unwrap().port(), ""));
     let cases: [(&[&str], &str); 10] = [
-        (&["run"], "--config"),
+        (&["run"], "-c FILE"),
         (&["fly"], "unrecognized subcommand"),
         (&["budget", &missing], "error[E_FILE_MISSING]"),
         (&["run", "-c", scenario], "error[E_NOT_BUILT]"),

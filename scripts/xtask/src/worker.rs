@@ -82,6 +82,8 @@ pub const LEASE_TTL: u64 = 5;
 /// The environment variables that tell the workers of one configuration apart.
 const INSTANCE: &str = "CAUSEWAY_INSTANCE";
 const MONITOR_ADDRESS: &str = "CAUSEWAY_MONITOR_ADDRESS";
+const TRANSPORT_ADDRESS: &str = "CAUSEWAY_TRANSPORT_ADDRESS";
+const HINT_TOKEN: &str = "CAUSEWAY_HINT_TOKEN";
 /// The broker's address, where workers reach it by ways of their own.
 pub const BROKER_URL: &str = "CAUSEWAY_BROKER_URL";
 
@@ -183,6 +185,10 @@ impl Settings {
             .replace("{{queue_url}}", &self.queue_url)
             .replace("{{region}}", crate::stack::emulators::REGION)
             .replace("{{monitor}}", &monitor)
+            .replace(
+                "{{hints}}",
+                &when_exclusive(&format!("\n  transport_addr: ${{{TRANSPORT_ADDRESS}}}\n  hint_token: ${{{HINT_TOKEN}}}")),
+            )
             .replace("{{login}}", &login)
             .replace("{{keep_alive}}", &self.keep_alive.to_string())
             .replace("{{max_in_flight}}", &self.max_in_flight.to_string())
@@ -252,6 +258,8 @@ impl Launch {
         let mut command = process::command(words[0], self.lifetime);
         command.args(&words[1..]).args(arguments).env_clear().envs(&self.environment).current_dir(&self.dir);
         command.env(INSTANCE, &self.name).env(MONITOR_ADDRESS, self.monitor.to_string());
+        // Any free port: where hints are taken stands in the member's row.
+        command.env(TRANSPORT_ADDRESS, SocketAddr::new(self.monitor.ip(), 0).to_string()).env(HINT_TOKEN, "known to every local worker");
         for name in ["PATH", "HOME", "RUST_BACKTRACE"] {
             if let Some(value) = std::env::var_os(name) {
                 command.env(name, value);

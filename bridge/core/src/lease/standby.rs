@@ -47,6 +47,7 @@ struct Watch {
 }
 
 /// A write that was sent.
+#[allow(clippy::large_enum_variant, reason = "there is one at most, and it stays where it is")]
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Sent {
     Claim { row: LeaseRow, at: Instant },

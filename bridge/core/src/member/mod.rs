@@ -182,6 +182,7 @@ struct Tenure {
     raise_above: Option<Epoch>,
 }
 
+#[allow(clippy::large_enum_variant, reason = "there is one, and it stays where it is")]
 #[derive(Debug)]
 enum State {
     Standby { standby: Standby, next_poll: Instant },

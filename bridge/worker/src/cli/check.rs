@@ -42,7 +42,7 @@ fn answer(args: &Args) -> (String, u8) {
     let valid = errors == 0;
     let budgets = examined.config.as_ref().map(|config| config.budgets()).unwrap_or_default();
     let code = if valid { 0 } else { files::UNUSABLE };
-    let hints = examined.config.as_ref().and_then(|config| hints(config));
+    let hints = examined.config.as_ref().and_then(hints);
     let not_built = examined.clone().into_loaded().map(|loaded| causeway_core::config::not_built(&loaded)).unwrap_or_default();
     if args.json {
         let shown = if valid { budgets.iter().map(budget::as_json).collect() } else { Vec::new() };
@@ -114,6 +114,7 @@ mod tests {
         let (text, code) = check("vectors/scenario.yaml", false);
         assert_eq!(code, 0, "{text}");
         assert!(text.contains("mqtt-conn: owner_death 967.5s, broker_path off, objective 980s: admitted"), "{text}");
+        assert!(text.contains("hints: off; without `http.hint_token`"), "{text}");
         let (text, code) = check("vectors/scenario.yaml", true);
         let answer: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!((code, &answer["valid"], &answer["budgets"][0]["owner_death"]), (0, &json!(true), &json!(967.5)));

@@ -128,6 +128,15 @@ fn http(check: &mut Check<'_>) {
             "add `admin_api_key: ${ADMIN_API_KEY}`, or remove admin_addr",
         );
     }
+    if http.hint_token.is_none() && check.is_set("http.transport_addr") {
+        check.warning(
+            "W_TRANSPORT_UNUSED",
+            "http.transport_addr",
+            &["http.hint_token"],
+            "nothing listens there: without hint_token no hints are taken, and they are all that comes in there so far",
+            "add `hint_token: ${CAUSEWAY_HINT_TOKEN}`, the same on every replica, or remove transport_addr",
+        );
+    }
     if http.cors_origins.iter().any(|origin| origin.contains('*')) {
         check.error(
             "E_CORS_ORIGIN",
