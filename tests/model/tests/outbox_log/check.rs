@@ -2,7 +2,7 @@
 
 use crate::knobs::{MOST_MESSAGES, ROUTES};
 use crate::store::{Log, Store};
-use causeway_core::identity::{EntryId, Id128, LaneId, Place, Position, Slot};
+use causeway_core::identity::{EntryId, Epoch, Id128, LaneId, Place, Position, Slot};
 use causeway_core::rows::{Head, Row};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -31,6 +31,8 @@ pub struct Ledger {
     first_sent_of_key: BTreeMap<(u64, usize), u64>,
     /// The confirmed anchors of each lane, with their owners.
     confirmed: BTreeMap<LaneId, Vec<(usize, Slot)>>,
+    /// The highest epoch of a confirmed anchor in each lane.
+    epochs: BTreeMap<LaneId, Epoch>,
     heads: BTreeMap<LaneId, Slot>,
     /// Mail by its entry, and in how many segments it was accepted.
     mail: BTreeMap<EntryId, u64>,
@@ -134,7 +136,9 @@ impl Ledger {
     }
 
     /// An owner saw its anchor as the tail of a lane.
-    pub fn confirms(&mut self, node: usize, lane: LaneId, slot: Slot) {
+    pub fn confirms(&mut self, node: usize, lane: LaneId, slot: Slot, epoch: Epoch) {
+        let highest = self.epochs.entry(lane).or_default();
+        *highest = epoch.max(*highest);
         let confirmed = self.confirmed.entry(lane).or_default();
         if confirmed.last() != Some(&(node, slot)) {
             confirmed.push((node, slot));
@@ -142,7 +146,7 @@ impl Ledger {
     }
 
     /// A segment of `node` was accepted at `slot`, while the head stood at `head`.
-    pub fn accepted(&mut self, node: usize, lane: LaneId, slot: Slot, row: Id128, head: Slot) {
+    pub fn accepted(&mut self, node: usize, lane: LaneId, slot: Slot, (row, epoch): (Id128, Epoch), head: Slot) {
         if slot <= head {
             return;
         }
@@ -153,6 +157,10 @@ impl Ledger {
                 format!("an append of n{node} was accepted at {slot} of lane {lane}, above the head {head}, after n{newer} had confirmed its anchor at {anchor}")
             });
         }
+        let newer = self.epochs.get(&lane).copied().unwrap_or_default();
+        self.ensure(epoch >= newer, || {
+            format!("an append of epoch {epoch} was accepted at {slot} of lane {lane} after epoch {newer} had confirmed its anchor")
+        });
         let entries: Vec<EntryId> = self.contents.get(&row).into_iter().flatten().map(|known| known.id).collect();
         for (index, entry) in (0_u32..).zip(entries) {
             self.places.insert(entry, Place { lane, position: Position { slot, index } });

@@ -171,7 +171,7 @@ impl World {
                     && anchor.owner == format!("n{node}")
                     && !given_up
                 {
-                    self.ledger.confirms(node, lane, *slot);
+                    self.ledger.confirms(node, lane, *slot, anchor.epoch);
                 }
                 let last_put = self.nodes[node].told.get(&lane).and_then(|told| told.last_put);
                 Answer::Tail(Ok(mutant.told(tail, last_put)))
@@ -228,7 +228,7 @@ impl World {
         let moved = self.store.move_mail(lane, slot, row, ids, self.mutant);
         match &moved {
             Moved::Stored if !had_landed => {
-                self.ledger.accepted(node, lane, slot, row.id(), head);
+                self.ledger.accepted(node, lane, slot, (row.id(), row.epoch()), head);
                 if self.mutant == Mutant::MoveWithoutDelete {
                     self.request(node, Kind::DeleteMail(ids.to_vec()));
                 }
@@ -253,7 +253,7 @@ impl World {
                 self.seen.puts_landed_late += u64::from(given_up);
                 self.seen.rows_raised_from_the_dead += u64::from(slot <= head);
                 if segment && let Some(slot) = landed_at {
-                    self.ledger.accepted(node, lane, slot, row.id(), head);
+                    self.ledger.accepted(node, lane, slot, (row.id(), row.epoch()), head);
                 }
             }
             Put::Stored => {}
