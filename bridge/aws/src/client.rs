@@ -63,6 +63,12 @@ impl AwsClients {
         self.config.region().map(AsRef::as_ref)
     }
 
+    /// What the clients are made from, for services that only one program uses.
+    #[must_use]
+    pub const fn sdk_config(&self) -> &SdkConfig {
+        &self.config
+    }
+
     /// A DynamoDB client.
     ///
     /// # Errors

@@ -8,6 +8,7 @@ pub mod chaos;
 pub mod cluster;
 pub mod demo;
 pub mod failover;
+pub mod lambda;
 pub mod ledger;
 pub mod local;
 pub mod metrics;

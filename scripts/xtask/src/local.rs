@@ -80,6 +80,13 @@ impl State {
     }
 }
 
+/// The environment of the stack that runs in the background, if one runs.
+#[must_use]
+pub fn environment() -> Option<BTreeMap<String, String>> {
+    let state = State::load(&home())?;
+    state.processes.iter().all(Process::runs).then_some(state.environment)
+}
+
 fn file(dir: &Path) -> PathBuf {
     dir.join("state.json")
 }

@@ -17,6 +17,8 @@ enum Command {
     /// The local stack: broker, DynamoDB, SQS.
     #[command(subcommand)]
     Local(xtask::local::Action),
+    /// Invoke a function on the local stack, as Lambda would.
+    Lambda(xtask::lambda::Options),
 }
 
 #[tokio::main]
@@ -26,6 +28,7 @@ async fn main() -> ExitCode {
         Command::Failover(options) => xtask::failover::run(&options).await,
         Command::Chaos(options) => xtask::chaos::run(&options).await,
         Command::Local(action) => xtask::local::run(&action).await,
+        Command::Lambda(options) => xtask::lambda::run(&options).await,
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,

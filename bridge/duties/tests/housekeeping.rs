@@ -1,0 +1,304 @@
+//! Housekeeping on stores in memory: beside a live owner, and on what nobody owns.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod support;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use causeway_core::dead_letter::Destination;
+use causeway_core::drain::BatchLimits;
+use causeway_core::drain::retry::Backoff;
+use causeway_core::housekeeping::Request;
+use causeway_core::identity::{ConnectionEpoch, DeliveryId, Epoch, Id128, Slot};
+use causeway_core::lease::row::{LeaseRow, OwnerFacts, Tuple};
+use causeway_core::lease::{Condition, LeaseAnswer, LeaseWrite};
+use causeway_core::log::{Answer, Call};
+use causeway_core::message::Message;
+use causeway_core::outcome::{Fault, Outcome};
+use causeway_core::rows::Head;
+use causeway_core::units::{Instant, UnixMillis};
+use causeway_core::worker::options::{Fate, OwnerOptions, Policy, RouteOptions};
+use causeway_core::worker::{Effect, Event, Owner};
+use causeway_duties::housekeeping::{Bridge, Chores, Depth, Ports, Prunable, Pruned, Report, run};
+use causeway_local::memory::{MemoryDeadLetters, MemoryLeases, MemoryOutbox};
+use causeway_ports::fake::FakeClock;
+use causeway_ports::{Clock, DeadLetterFilter, DeadLetters, Leases, LogRecord, LogState, MemberRecord, Outbox};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+use support::{BRIDGE, anchor, entry, log, routes, segment};
+
+struct NoTables;
+
+#[async_trait]
+impl Chores for NoTables {
+    async fn dead_letters(&self, _: Instant) -> Result<Option<Depth>, Fault> {
+        Ok(Some(Depth { letters: 2, oldest: None }))
+    }
+    async fn prune(&self, _: Prunable, _: UnixMillis, _: Option<&str>, _: usize, _: bool) -> Result<Pruned, Fault> {
+        Ok(Pruned::default())
+    }
+    async fn remove_log(&self, _: &LogRecord) -> Outcome<bool> {
+        Outcome::Done(true)
+    }
+}
+
+struct World {
+    outbox: Arc<MemoryOutbox>,
+    letters: Arc<MemoryDeadLetters>,
+    leases: Arc<MemoryLeases>,
+    clock: Arc<FakeClock>,
+    ports: Ports,
+}
+
+fn world() -> World {
+    let (outbox, letters) = (Arc::new(MemoryOutbox::new()), Arc::new(MemoryDeadLetters::new()));
+    let (leases, clock) = (Arc::new(MemoryLeases::new()), Arc::new(FakeClock::new()));
+    let ports = Ports {
+        outbox: Arc::clone(&outbox) as Arc<dyn Outbox>,
+        leases: Some(Arc::clone(&leases) as Arc<dyn Leases>),
+        letters: Arc::clone(&letters) as Arc<dyn DeadLetters>,
+        chores: Arc::new(NoTables),
+        clock: Arc::clone(&clock) as Arc<dyn Clock>,
+    };
+    World { outbox, letters, leases, clock, ports }
+}
+
+impl World {
+    async fn sweep(&self, event: &Value) -> Report {
+        let request = Request::parse(event, BRIDGE).unwrap();
+        let bridge = Bridge { routes: routes(), lease_ttl: BTreeMap::new(), random: 1 << 100 };
+        run(&request, &bridge, &self.ports, Instant::from_nanos(u64::MAX)).await.unwrap()
+    }
+
+    /// The lease of session `s`, released so many minutes ago.
+    async fn released(&self, session: &str, minutes: u64) {
+        let at = UnixMillis(self.clock.wall().0 - minutes * 60_000);
+        let tuple = Tuple { owner: String::new(), version: 1, renewed_at: at, expires_at: UnixMillis(0) };
+        let row = LeaseRow { tuple, acquired_at: at, evidence: None, facts: OwnerFacts::default() };
+        let outcome = self.leases.write(&format!("LEASE#{session}"), &LeaseWrite { condition: Condition::Absent, row }).await;
+        assert_eq!(outcome, Outcome::Done(LeaseAnswer::Written));
+    }
+
+    /// A log with these segments, 5 entries each, every `expired`-th of which expired.
+    async fn log_of(&self, session: &str, segments: u64, expired: u128) {
+        let record = LogRecord { log: log(session), epoch: Epoch(1), lanes: 1, state: LogState::Open };
+        assert!(matches!(self.outbox.register(&record).await, Outcome::Done(true)));
+        self.outbox.put(&log(session), Slot(1), &anchor(1, UnixMillis(1), 0, false)).await.done().unwrap();
+        for slot in 2..segments + 2 {
+            let entries: Vec<_> = (0..5)
+                .map(|index| {
+                    let id = u128::from(slot) * 5 + index;
+                    entry(id, "r", (id % expired == 0).then_some(UnixMillis(10)))
+                })
+                .collect();
+            self.outbox.put(&log(session), Slot(slot), &segment(&entries, 1_000 + u128::from(slot))).await.done().unwrap();
+        }
+    }
+
+    async fn dead(&self) -> Vec<Id128> {
+        let page = self.letters.list(&DeadLetterFilter::default(), 1_000_000, None).await.unwrap();
+        page.letters.iter().map(|letter| letter.id).collect()
+    }
+
+    async fn rows(&self, session: &str) -> usize {
+        let (mut after, mut rows) = (Slot(0), 0);
+        loop {
+            let page = self.outbox.read_page(&log(session), after, Slot(u64::MAX - 1)).await.unwrap();
+            rows += page.rows.len();
+            match page.next_after {
+                Some(next) => after = next,
+                None => return rows,
+            }
+        }
+    }
+}
+
+fn sweep() -> Value {
+    json!({"op": "sweep"})
+}
+
+#[tokio::test]
+async fn what_expired_where_nobody_owns_the_log_becomes_a_dead_letter_and_the_rest_stays() {
+    let world = world();
+    world.log_of("s", 40, 2).await;
+    world.released("s", 11).await;
+    let dry = world.sweep(&json!({"op": "sweep", "dry_run": true})).await;
+    assert_eq!((dry.swept.expired_to_dlq, world.dead().await.len()), (100, 0));
+    assert_eq!((dry.gauges.outbox_pending, dry.gauges.logs_without_owner, dry.gauges.dlq_depth), (Some(200), Some(1), Some(2)));
+    let report = world.sweep(&sweep()).await;
+    assert_eq!((report.swept.expired_to_dlq, report.swept.conflicts, &report.errors, &report.continuation), (100, 0, &Vec::new(), &None));
+    assert_eq!(world.dead().await.len(), 100);
+    let again = world.sweep(&sweep()).await;
+    assert_eq!(
+        (again.swept.expired_to_dlq, again.gauges.outbox_pending),
+        (0, Some(100)),
+        "settled for good, and what is fresh waits for its owner"
+    );
+    let lease = LeaseRow::try_from(world.leases.read("LEASE#s").await.unwrap().unwrap()).unwrap();
+    assert!(lease.tuple.is_released() && lease.tuple.version == 2);
+}
+
+#[tokio::test]
+async fn a_log_that_no_configuration_names_goes_to_the_dead_letters_whole() {
+    let world = world();
+    world.log_of("gone", 20, 1_000_000).await;
+    world.released("gone", 60).await;
+    let report = world.sweep(&sweep()).await;
+    assert_eq!((report.swept.orphans_to_dlq, report.swept.expired_to_dlq), (100, 0));
+    let again = world.sweep(&sweep()).await;
+    assert_eq!((again.gauges.outbox_pending, again.swept.orphans_to_dlq), (Some(0), 0));
+}
+
+#[tokio::test]
+async fn a_log_is_left_alone_while_its_lease_is_young_or_a_member_lives() {
+    let world = world();
+    world.log_of("s", 4, 1).await;
+    let before = world.rows("s").await;
+    assert_eq!(world.sweep(&sweep()).await.swept.expired_to_dlq, 0, "never had a lease: nobody can tell whether its owner lives");
+    world.released("s", 11).await;
+    let member =
+        MemberRecord { bridge: BRIDGE.to_owned(), owner: "w#1".to_owned(), written_at: world.clock.wall(), ..MemberRecord::default() };
+    assert!(matches!(world.leases.put_member(&member).await, Outcome::Done(())));
+    assert_eq!(world.sweep(&sweep()).await.swept.expired_to_dlq, 0);
+    assert_eq!(world.rows("s").await, before, "not even an anchor");
+    assert!(matches!(world.leases.remove_member(BRIDGE, "w#1").await, Outcome::Done(())));
+    assert_eq!(world.sweep(&sweep()).await.swept.expired_to_dlq, 20);
+}
+
+#[tokio::test]
+async fn a_long_log_is_swept_in_parts_each_beginning_where_the_last_one_stopped() {
+    let world = world();
+    world.log_of("gone", 200, 1_000_000).await;
+    world.released("gone", 60).await;
+    let mut event = json!({"op": "sweep", "max_items": 150});
+    let (mut moved, mut rounds) = (0, 0);
+    loop {
+        let report = world.sweep(&event).await;
+        assert!(report.errors.is_empty(), "{report:?}");
+        moved += report.swept.orphans_to_dlq;
+        rounds += 1;
+        assert!(rounds < 50);
+        let Some(at) = report.continuation else { break };
+        event["continuation"] = json!(at);
+    }
+    assert_eq!((moved, world.dead().await.len()), (1_000, 1_000));
+    assert!(rounds > 5, "{rounds}");
+}
+
+#[tokio::test]
+async fn garbage_and_old_anchors_go_without_a_lease_and_the_tail_stays() {
+    let world = world();
+    world.log_of("s", 10, 1).await;
+    let head = Head { epoch: Epoch(1), drained: Slot(8), ..Head::default() };
+    assert!(matches!(world.outbox.put_head(&log("s"), &head).await, Outcome::Done(true)));
+    let report = world.sweep(&sweep()).await;
+    assert_eq!((report.swept.segments_deleted, report.swept.anchors_pruned), (7, 1), "the anchor is of 1970");
+    assert_eq!(report.gauges.outbox_pending, Some(15));
+    assert_eq!(world.rows("s").await, 3);
+    let all = Head { revision: 1, drained: Slot(11), ..head };
+    assert!(matches!(world.outbox.put_head(&log("s"), &all).await, Outcome::Done(true)));
+    world.sweep(&sweep()).await;
+    assert_eq!(world.rows("s").await, 1, "the tail marks the log's position");
+}
+
+fn owner_options() -> OwnerOptions {
+    let second = Duration::from_secs(1);
+    let policy = Policy {
+        max_in_flight: 4,
+        max_replay_attempts: 0,
+        replay_budget: second,
+        on_expired: Fate::DeadLetter,
+        on_permanent_failure: Fate::DeadLetter,
+        backoff: Backoff { initial: second, max: second, multiplier: 2.0, jitter: 0.0 },
+        send_timeout: second,
+    };
+    let route = RouteOptions {
+        id: "r".into(),
+        receiver: "in".into(),
+        destination: Destination::default(),
+        policy,
+        limits: BatchLimits { entries: 10, bytes: 1 << 20, entry_bytes: 1 << 20 },
+        size_of: Arc::new(|entry| entry.message.payload.len()),
+    };
+    OwnerOptions {
+        owner: "w#1".to_owned(),
+        routes: vec![route],
+        epoch: Some(Epoch(2)),
+        segment: causeway_core::log::writer::SegmentOptions::default(),
+        send_linger: Duration::ZERO,
+        max_settled_ahead: 10_000,
+        memory_entries: 100,
+        memory_bytes: 1 << 20,
+        entry_id_base: 1 << 90,
+        row_id_base: 1 << 80,
+        jitter_seed: 1,
+    }
+}
+
+/// A live owner takes, sends and settles while housekeeping runs again and again: nothing is sent twice, nothing is lost, nobody is fenced.
+#[tokio::test]
+async fn beside_a_live_owner_under_load_no_entry_is_touched() {
+    let world = world();
+    let (mut owner, mut waiting) = (Owner::new(owner_options()), VecDeque::from([Event::Tick]));
+    let record = LogRecord { log: log("s"), epoch: Epoch(2), lanes: 1, state: LogState::Open };
+    // The row of an owner that renewed a moment ago.
+    let now = world.clock.wall();
+    let tuple = Tuple { owner: "w#1".into(), version: 2, renewed_at: now, expires_at: now.plus(Duration::from_secs(3_600)) };
+    let row = LeaseRow { tuple, acquired_at: now, evidence: None, facts: OwnerFacts::default() };
+    assert!(matches!(
+        world.leases.write("LEASE#s", &LeaseWrite { condition: Condition::Absent, row }).await,
+        Outcome::Done(LeaseAnswer::Written)
+    ));
+    let (mut sent, mut given, mut deleted) = (BTreeMap::<Id128, u32>::new(), 0_u64, 0);
+    for round in 0..40_000_u64 {
+        if given < 3_000 && owner.wants_input() && round % 3 == 0 {
+            given += 1;
+            let message = Message { topic: "t".into(), payload: Bytes::from(given.to_string()), ..Message::default() };
+            waiting.push_back(Event::Delivered {
+                delivery: DeliveryId { connection: ConnectionEpoch(1), ordinal: given },
+                receiver: "in".into(),
+                message,
+            });
+        }
+        if round % 97 == 0 {
+            let report = world.sweep(&json!({"op": "sweep", "max_items": 1_000_000})).await;
+            assert!(report.errors.is_empty() && report.swept.expired_to_dlq + report.swept.orphans_to_dlq == 0, "{report:?}");
+            deleted += report.swept.segments_deleted;
+        }
+        world.clock.advance(Duration::from_millis(1));
+        let event = waiting.pop_front().unwrap_or(Event::Tick);
+        for effect in owner.apply(world.clock.now(), world.clock.wall(), event) {
+            match effect {
+                Effect::Log(call) => waiting.push_back(Event::Log(answer(&world.outbox, &record, &call).await)),
+                Effect::Send { batch, entries, .. } => {
+                    entries.iter().for_each(|entry| *sent.entry(entry.id).or_default() += 1);
+                    waiting.push_back(Event::Sent { batch, outcomes: entries.iter().map(|_| Outcome::Done(())).collect() });
+                }
+                Effect::Park { .. } => panic!("nothing dies"),
+                Effect::Finished(end) => panic!("{end:?}"),
+                Effect::Acknowledge(_) | Effect::CloseSource | Effect::Observe(_) => {}
+            }
+        }
+        if given == 3_000 && owner.unsettled() == 0 && waiting.is_empty() {
+            break;
+        }
+    }
+    assert_eq!((given, sent.len(), sent.values().max().copied()), (3_000, 3_000, Some(1)));
+    assert_eq!(world.dead().await.len(), 0);
+    assert!(deleted > 0, "housekeeping found garbage to delete");
+}
+
+async fn answer(outbox: &MemoryOutbox, record: &LogRecord, call: &Call) -> Answer {
+    let log = &record.log;
+    match call {
+        Call::ReadTail => Answer::Tail(outbox.read_tail(log).await),
+        Call::ReadHead => Answer::Head(outbox.read_head(log).await),
+        Call::Register { .. } => Answer::Registered(outbox.register(record).await),
+        Call::Put { slot, row } => Answer::Put(outbox.put(log, *slot, row).await),
+        Call::ReadPage { purpose, after, up_to } => Answer::Page { purpose: *purpose, page: outbox.read_page(log, *after, *up_to).await },
+        Call::PutHead { head } => Answer::HeadPut(outbox.put_head(log, head).await),
+        Call::Delete { slots } => Answer::Deleted(outbox.delete(log, slots).await),
+    }
+}

@@ -1,0 +1,208 @@
+//! The real program, invoked as Lambda invokes it, on Amazon DynamoDB Local (or what stands for it).
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+use aws_sdk_dynamodb::types::AttributeValue;
+use bytes::Bytes;
+use causeway_aws::schema::{COMMANDS, LEDGER, create_missing_tables};
+use causeway_aws::{DynamoDeadLetters, DynamoLeases, DynamoOutbox};
+use causeway_core::identity::{Epoch, Id128, LogName, Slot};
+use causeway_core::lease::row::{LeaseRow, OwnerFacts, Tuple};
+use causeway_core::lease::{Condition, LeaseWrite};
+use causeway_core::message::{Entry, Message};
+use causeway_core::outcome::Outcome;
+use causeway_core::rows::{CODEC_POSTCARD_ZSTD, Head, Row, Segment, pack};
+use causeway_core::units::UnixMillis;
+use causeway_ports::{DeadLetters, Leases, LogRecord, LogState, Outbox};
+use futures_util::StreamExt as _;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use xtask::lambda::{Answer, Function};
+use xtask::stack::aws::Aws;
+use xtask::stack::emulators::{Emulator, dynamodb_local_home};
+use xtask::stack::ports::free_port;
+use xtask::stack::process::Lifetime;
+
+const PATIENCE: Duration = Duration::from_secs(120);
+
+struct World {
+    aws: Aws,
+    outbox: DynamoOutbox,
+    leases: DynamoLeases,
+    environment: BTreeMap<String, String>,
+    _emulator: Emulator,
+    _dir: tempfile::TempDir,
+}
+
+async fn world() -> World {
+    let dir = tempfile::tempdir().unwrap();
+    let port = free_port().unwrap();
+    let emulator = match dynamodb_local_home() {
+        Some(home) => Emulator::dynamodb_local(&home, dir.path(), port, Lifetime::Bound).await.unwrap(),
+        None => Emulator::ministack(dir.path(), port, Lifetime::Bound).await.unwrap(),
+    };
+    let aws = Aws::new(emulator.endpoint(), emulator.endpoint()).await;
+    let mut environment = aws.environment();
+    environment.insert("CAUSEWAY_BRIDGE_ID".to_owned(), "plant-1".to_owned());
+    for role in ["leases", "outbox", "dlq", "commands", "ledger"] {
+        environment.insert(format!("CAUSEWAY_{}_TABLE", role.to_uppercase()), role.to_owned());
+    }
+    let (outbox, leases) = (DynamoOutbox::new(aws.dynamodb.clone(), "outbox"), DynamoLeases::new(aws.dynamodb.clone(), "leases"));
+    outbox.create().await.unwrap();
+    leases.create().await.unwrap();
+    DynamoDeadLetters::new(aws.dynamodb.clone(), "dlq").create().await.unwrap();
+    create_missing_tables(&aws.dynamodb, &[(&COMMANDS, "commands"), (&LEDGER, "ledger")], &[]).await.unwrap();
+    World { aws, outbox, leases, environment, _emulator: emulator, _dir: dir }
+}
+
+fn wall() -> UnixMillis {
+    UnixMillis(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64)
+}
+
+fn log() -> LogName {
+    LogName::new("plant-1", "s", 0).unwrap()
+}
+
+fn segment(slot: u64, expires_at: Option<UnixMillis>) -> Row {
+    let message = Message { topic: "t".into(), payload: Bytes::from(slot.to_string()), qos: 1, ..Message::default() };
+    let id = Id128(u128::from(slot));
+    let entry = Entry { id, route: "r".into(), source: "in".into(), received_at: UnixMillis(1_000), expires_at, redrive: None, message };
+    let body = pack(&[Arc::new(entry)]).unwrap();
+    let (epoch, created_at) = (Epoch(1), UnixMillis(1_000));
+    Row::Segment(Segment {
+        epoch,
+        segment_id: id,
+        count: 1,
+        codec: CODEC_POSTCARD_ZSTD,
+        body,
+        created_at,
+        earliest_expiry: expires_at,
+        drained: Slot(0),
+    })
+}
+
+impl World {
+    async fn function(&self) -> Function {
+        Function::start(Path::new(env!("CARGO_BIN_EXE_housekeeping")), "housekeeping", &self.environment).await.unwrap()
+    }
+
+    async fn log_of(&self, rows: u64, expires_at: Option<UnixMillis>) {
+        let record = LogRecord { log: log(), epoch: Epoch(1), lanes: 1, state: LogState::Open };
+        assert!(matches!(self.outbox.register(&record).await, Outcome::Done(true)));
+        let name = log();
+        let puts = futures_util::stream::iter(1..=rows).map(|slot| {
+            let (row, name) = (segment(slot, expires_at), &name);
+            async move { self.outbox.put(name, Slot(slot), &row).await }
+        });
+        let outcomes: Vec<_> = puts.buffer_unordered(32).collect().await;
+        assert!(outcomes.iter().all(|outcome| matches!(outcome, Outcome::Done(_))));
+    }
+
+    async fn released(&self) {
+        let at = UnixMillis(wall().0 - 3_600_000);
+        let tuple = Tuple { owner: String::new(), version: 1, renewed_at: at, expires_at: UnixMillis(0) };
+        let row = LeaseRow { tuple, acquired_at: at, evidence: None, facts: OwnerFacts::default() };
+        assert!(matches!(self.leases.write("LEASE#s", &LeaseWrite { condition: Condition::Absent, row }).await, Outcome::Done(_)));
+    }
+}
+
+async fn invoke(function: &Function, event: &Value, timeout: Duration) -> Answer {
+    let answer = function.invoke(&serde_json::to_vec(event).unwrap(), timeout).await.unwrap().0;
+    assert!(!answer.failed, "{answer:?}");
+    answer
+}
+
+fn swept(answer: &Answer, name: &str) -> u64 {
+    answer.payload["swept"][name].as_u64().unwrap_or_else(|| panic!("{name} in {}", answer.payload))
+}
+
+/// As many rows as `CAUSEWAY_TEST_ROWS` says; without it a fiftieth of a hundred thousand.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_log_is_swept_within_the_time_of_each_run_which_goes_on_where_the_last_one_stopped() {
+    let rows = std::env::var("CAUSEWAY_TEST_ROWS").ok().and_then(|rows| rows.parse().ok()).unwrap_or(2_000);
+    let world = world().await;
+    world.log_of(rows, None).await;
+    let head = Head { epoch: Epoch(1), drained: Slot(rows), ..Head::default() };
+    assert!(matches!(world.outbox.put_head(&log(), &head).await, Outcome::Done(true)));
+    let function = world.function().await;
+    let mut event = json!({"op": "sweep", "max_items": rows / 3});
+    let (mut deleted, mut runs) = (0, 0);
+    loop {
+        let timeout = Duration::from_secs(30);
+        let answer = invoke(&function, &event, timeout).await;
+        assert!(answer.payload["duration_ms"].as_u64().unwrap() < timeout.as_millis() as u64 && answer.payload["errors"] == json!([]));
+        (deleted, runs) = (deleted + swept(&answer, "segments_deleted"), runs + 1);
+        if answer.payload["truncated"] == json!(false) {
+            break;
+        }
+        event["continuation"] = answer.payload["continuation"].clone();
+        assert!(runs < 100);
+    }
+    assert_eq!(deleted, rows - 1, "everything but the tail");
+    assert!(runs >= 3, "{runs}");
+    assert_eq!(world.outbox.read_tail(&log()).await.unwrap().unwrap().slot, Slot(rows));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn expired_entries_of_a_log_that_nobody_owns_become_dead_letters_and_gauges_are_exact() {
+    let world = world().await;
+    world.log_of(300, Some(UnixMillis(2_000))).await;
+    world.released().await;
+    let function = world.function().await;
+    let dry = invoke(&function, &json!({"op": "sweep", "dry_run": true}), PATIENCE).await;
+    assert_eq!(
+        (swept(&dry, "expired_to_dlq"), &dry.payload["gauges"]["outbox_pending"], &dry.payload["gauges"]["dlq_depth"]),
+        (300, &json!(300), &json!(0))
+    );
+    let answer = invoke(&function, &json!({"op": "sweep", "dry_run": false, "max_items": 5000, "continuation": null}), PATIENCE).await;
+    assert_eq!((swept(&answer, "expired_to_dlq"), swept(&answer, "conflicts")), (300, 0), "{}", answer.payload);
+    let after = invoke(&function, &json!({"op": "sweep"}), PATIENCE).await;
+    let gauges = &after.payload["gauges"];
+    assert_eq!((&gauges["outbox_pending"], &gauges["dlq_depth"], &gauges["logs_without_owner"]), (&json!(0), &json!(300), &json!(0)));
+    let letters = DynamoDeadLetters::new(world.aws.dynamodb.clone(), "dlq");
+    let letter = letters.get(Id128(7)).await.unwrap().unwrap();
+    assert_eq!((letter.error_code.as_str(), letter.session.as_str()), ("MESSAGE_EXPIRED", "s"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_whose_retention_is_over_go_and_others_stay() {
+    let world = world().await;
+    let (s, n) = (|text: &str| AttributeValue::S(text.to_owned()), |number: u64| AttributeValue::N(number.to_string()));
+    let now = wall().0 / 1_000;
+    for (id, ttl) in [("over", now - 10), ("young", now + 1_000)] {
+        let put = world.aws.dynamodb.put_item().table_name("commands").item("pk", s(&format!("CMD#{id}")));
+        put.item("due_shard", n(3)).item("due_at", n(wall().0 - 1_000)).item("ttl", n(ttl)).send().await.unwrap();
+        let put = world.aws.dynamodb.put_item().table_name("ledger").item("pk", s("client")).item("sk", s(id));
+        put.item("ttl", n(ttl)).send().await.unwrap();
+    }
+    let answer = invoke(&world.function().await, &json!({"op": "sweep"}), PATIENCE).await;
+    assert_eq!((swept(&answer, "commands_deleted"), swept(&answer, "ledger_pruned")), (1, 1), "{}", answer.payload);
+    for table in ["commands", "ledger"] {
+        let left = world.aws.dynamodb.scan().table_name(table).send().await.unwrap();
+        assert_eq!(left.count, 1, "{table}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bad_events_and_missing_tables_are_errors_that_name_the_field() {
+    let mut world = world().await;
+    let function = world.function().await;
+    for (event, field) in [(json!({}), "event"), (json!({"op": "x"}), "op"), (json!({"op": "sweep", "shards": []}), "shards")] {
+        let (answer, _) = function.invoke(&serde_json::to_vec(&event).unwrap(), PATIENCE).await.unwrap();
+        assert_eq!(
+            (answer.failed, &answer.payload["error"]["code"], &answer.payload["error"]["field"]),
+            (true, &json!("invalid_request"), &json!(field))
+        );
+    }
+    for name in ["CAUSEWAY_OUTBOX_TABLE", "CAUSEWAY_LEASES_TABLE", "CAUSEWAY_DLQ_TABLE"] {
+        let right = world.environment.insert(name.to_owned(), "missing".to_owned()).unwrap();
+        let (answer, _) = world.function().await.invoke(b"{\"op\": \"sweep\"}", PATIENCE).await.unwrap();
+        assert_eq!(
+            (answer.failed, &answer.payload["error"]["code"], &answer.payload["error"]["field"]),
+            (true, &json!("not_found"), &json!(name))
+        );
+        world.environment.insert(name.to_owned(), right);
+    }
+}
