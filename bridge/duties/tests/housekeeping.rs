@@ -226,6 +226,9 @@ fn owner_options() -> OwnerOptions {
         owner: "w#1".to_owned(),
         routes: vec![route],
         epoch: Some(Epoch(2)),
+        lanes: 1,
+        mailbox_poll: None,
+        retire_when_drained: false,
         segment: causeway_core::log::writer::SegmentOptions::default(),
         send_linger: Duration::ZERO,
         max_settled_ahead: 10_000,
@@ -271,14 +274,14 @@ async fn beside_a_live_owner_under_load_no_entry_is_touched() {
         let event = waiting.pop_front().unwrap_or(Event::Tick);
         for effect in owner.apply(world.clock.now(), world.clock.wall(), event) {
             match effect {
-                Effect::Log(call) => waiting.push_back(Event::Log(answer(&world.outbox, &record, &call).await)),
+                Effect::Log { lane, call } => waiting.push_back(Event::Log { lane, answer: answer(&world.outbox, &record, &call).await }),
                 Effect::Send { batch, entries, .. } => {
                     entries.iter().for_each(|entry| *sent.entry(entry.id).or_default() += 1);
                     waiting.push_back(Event::Sent { batch, outcomes: entries.iter().map(|_| Outcome::Done(())).collect() });
                 }
                 Effect::Park { .. } => panic!("nothing dies"),
                 Effect::Finished(end) => panic!("{end:?}"),
-                Effect::Acknowledge(_) | Effect::CloseSource | Effect::Observe(_) => {}
+                Effect::Acknowledge(_) | Effect::CloseSource | Effect::Observe(_) | Effect::ReadMail { .. } => {}
             }
         }
         if given == 3_000 && owner.unsettled() == 0 && waiting.is_empty() {
@@ -295,7 +298,11 @@ async fn answer(outbox: &MemoryOutbox, record: &LogRecord, call: &Call) -> Answe
     match call {
         Call::ReadTail => Answer::Tail(outbox.read_tail(log).await),
         Call::ReadHead => Answer::Head(outbox.read_head(log).await),
-        Call::Register { .. } => Answer::Registered(outbox.register(record).await),
+        Call::ReadRecord => Answer::Record(outbox.read_record(log).await.map(|record| record.map(|record| record.registration()))),
+        Call::Register { record, replaces } => {
+            Answer::Registered(outbox.replace_record(&LogRecord::new(log.clone(), *record), *replaces).await)
+        }
+        Call::MoveMail { .. } => panic!("no mail is moved here"),
         Call::Put { slot, row } => Answer::Put(outbox.put(log, *slot, row).await),
         Call::ReadPage { purpose, after, up_to } => Answer::Page { purpose: *purpose, page: outbox.read_page(log, *after, *up_to).await },
         Call::PutHead { head } => Answer::HeadPut(outbox.put_head(log, head).await),
