@@ -1,0 +1,322 @@
+//! One seed: hosts that come and go, what goes wrong between them and their stores, and what must hold at the end.
+
+use crate::ports::{GatedSource, Host, LEASE, Shared, number_of};
+use causeway_core::config::model::{Bridge, OutboxOptions, Policy};
+use causeway_core::dead_letter::Destination;
+use causeway_core::identity::LogName;
+use causeway_core::lease::holder::Upkeep;
+use causeway_core::lease::row::OwnerFacts;
+use causeway_core::lease::standby::Candidate;
+use causeway_core::outcome::{Fault, FaultCode};
+use causeway_core::units::{Instant, UnixMillis};
+use causeway_ports::Clock;
+use causeway_ports::fake::{Injection, LeaseCall, OutboxCall};
+use causeway_sim::rng::Rng;
+use causeway_worker::parts::{LeaseParts, RouteParts, SessionParts};
+use causeway_worker::run::{RunError, SessionEnd, run_session};
+use causeway_worker::status::StatusBoard;
+use causeway_worker::telemetry::Metrics;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+const TTL: Duration = Duration::from_secs(5);
+const MESSAGES: u64 = 60;
+/// Everything has to arrive within this once nothing goes wrong any more: of the runtime's time, which costs nothing.
+const CONVERGENCE: Duration = Duration::from_secs(300);
+
+/// The clocks of a host: they follow the runtime's, each from another beginning.
+struct HostClock {
+    began: tokio::time::Instant,
+    boot: u64,
+    wall: u64,
+}
+
+impl Clock for HostClock {
+    fn now(&self) -> Instant {
+        Instant::from_nanos(self.boot + u64::try_from(self.began.elapsed().as_nanos()).unwrap())
+    }
+
+    fn wall(&self) -> UnixMillis {
+        UnixMillis(self.wall + u64::try_from(self.began.elapsed().as_millis()).unwrap())
+    }
+}
+
+struct Running {
+    task: JoinHandle<Result<SessionEnd, RunError>>,
+    stop: CancellationToken,
+    asleep: watch::Sender<bool>,
+}
+
+/// What a seed came to.
+#[derive(Debug, Default)]
+pub struct Played {
+    pub violations: Vec<String>,
+    pub holders: u64,
+    pub acts: u64,
+    pub refused_puts: u64,
+    pub acknowledged: usize,
+    pub repeated: usize,
+    pub crashes: u64,
+    pub pauses: u64,
+    pub stops: u64,
+    pub lost: u64,
+    pub disconnects: u64,
+}
+
+struct World {
+    rng: Rng,
+    shared: Arc<Shared>,
+    hosts: Vec<Option<Running>>,
+    lives: u64,
+    began: tokio::time::Instant,
+    played: Played,
+}
+
+/// Runs the future except while the host sleeps: then it is not polled, whatever time it gets.
+async fn with_sleep<T>(work: impl Future<Output = T>, mut asleep: watch::Receiver<bool>) -> T {
+    tokio::pin!(work);
+    loop {
+        tokio::select! {
+            biased;
+            falls = asleep.wait_for(|asleep| *asleep) => { let _ = falls; }
+            done = &mut work => return done,
+        }
+        if asleep.wait_for(|asleep| !*asleep).await.is_err() {
+            return work.await;
+        }
+    }
+}
+
+/// Plays a seed on the present runtime, whose time has to be paused.
+pub async fn play(seed: u64) -> Played {
+    let mut rng = Rng::new(seed);
+    let hosts = 2 + rng.index(2);
+    let mut world = World {
+        rng,
+        shared: Shared::new(),
+        hosts: Vec::new(),
+        lives: 0,
+        began: tokio::time::Instant::now(),
+        played: Played::default(),
+    };
+    for _ in 0..hosts {
+        let running = world.start();
+        world.hosts.push(Some(running));
+    }
+    let publisher = tokio::spawn(publish(Arc::clone(&world.shared), Rng::new(seed ^ 0xBEEF)));
+    for _ in 0..14 {
+        let pause = Duration::from_millis(world.rng.between(10, 6_000));
+        tokio::time::sleep(pause).await;
+        world.go_wrong().await;
+    }
+    publisher.await.unwrap();
+    world.heal().await;
+    world.end().await;
+    world.played
+}
+
+async fn publish(shared: Arc<Shared>, mut rng: Rng) {
+    for number in 1..=MESSAGES {
+        tokio::time::sleep(Duration::from_millis(rng.between(0, 1_200))).await;
+        shared.broker.publish_text("in", "t", &number.to_string());
+    }
+}
+
+impl World {
+    fn start(&mut self) -> Running {
+        self.lives += 1;
+        let name = format!("h{}", self.lives);
+        let host = Host { name: name.clone(), shared: Arc::clone(&self.shared) };
+        let clock = Arc::new(HostClock {
+            began: self.began,
+            boot: 1_000_000_000_000 + self.rng.between(0, 1_000_000_000_000_000),
+            wall: 1_700_000_000_000 + self.rng.between(0, 100_000_000),
+        });
+        let (stop, asleep) = (CancellationToken::new(), watch::Sender::new(false));
+        let parts = parts(&host, clock, stop.clone());
+        let task = tokio::spawn(with_sleep(run_session(parts), asleep.subscribe()));
+        Running { task, stop, asleep }
+    }
+
+    async fn go_wrong(&mut self) {
+        let nth = self.rng.index(self.hosts.len());
+        let lost = || Fault::new(FaultCode::Timeout, "no answer");
+        match self.rng.index(9) {
+            0 => self.crash(nth),
+            1 | 2 => {
+                if let Some(running) = &self.hosts[nth] {
+                    self.played.pauses += 1;
+                    let (asleep, span) = (running.asleep.clone(), Duration::from_millis(self.rng.between(100, 12_500)));
+                    asleep.send_replace(true);
+                    tokio::spawn(async move {
+                        tokio::time::sleep(span).await;
+                        asleep.send_replace(false);
+                    });
+                }
+            }
+            3 => {
+                if let Some(running) = self.hosts[nth].take() {
+                    self.played.stops += 1;
+                    running.stop.cancel();
+                    running.asleep.send_replace(false);
+                    self.ended(tokio::time::timeout(CONVERGENCE, running.task).await);
+                }
+            }
+            4 => {
+                self.played.disconnects += 1;
+                self.shared.broker.disconnect();
+                tokio::time::sleep(Duration::from_millis(self.rng.between(10, 3_000))).await;
+                self.shared.broker.reconnect(true);
+            }
+            kind => {
+                self.played.lost += 1;
+                let times = 1 + self.rng.index(6) as u64;
+                let injection = match kind {
+                    5 => Injection::LoseAnswer(lost()),
+                    6 => Injection::LoseRequest(lost()),
+                    7 => Injection::Refuse(Fault::new(FaultCode::Throttled, "too many requests")),
+                    _ => Injection::Delay(Duration::from_millis(self.rng.between(10, 1_500))),
+                };
+                if self.rng.chance(0.5) {
+                    let call = self.rng.pick(&[LeaseCall::Read, LeaseCall::Write, LeaseCall::Write]);
+                    self.shared.leases.inject(call, self.rng.index(3) as u64, times, injection);
+                } else {
+                    let call = self.rng.pick(&[OutboxCall::Put, OutboxCall::Put, OutboxCall::PutHead, OutboxCall::ReadTail, OutboxCall::Delete]);
+                    self.shared.outbox.inject(call, self.rng.index(3) as u64, times, injection);
+                }
+            }
+        }
+        if self.hosts.iter().any(Option::is_none) && self.rng.chance(0.7) {
+            self.start_the_missing();
+        }
+    }
+
+    fn start_the_missing(&mut self) {
+        for nth in 0..self.hosts.len() {
+            if self.hosts[nth].is_none() {
+                let running = self.start();
+                self.hosts[nth] = Some(running);
+            }
+        }
+    }
+
+    /// The process is gone: what it was doing is dropped wherever it is.
+    fn crash(&mut self, nth: usize) {
+        if let Some(running) = self.hosts[nth].take() {
+            self.played.crashes += 1;
+            running.task.abort();
+        }
+    }
+
+    fn ended(&mut self, end: Result<Result<Result<SessionEnd, RunError>, tokio::task::JoinError>, tokio::time::error::Elapsed>) {
+        match end {
+            Ok(Ok(Ok(SessionEnd::Clean | SessionEnd::DeadlinePassed))) => {}
+            Ok(Ok(Err(error))) => self.shared.violated(format!("a host ended: {error}")),
+            Ok(Err(error)) => self.shared.violated(format!("a host panicked: {error}")),
+            Err(_) => self.shared.violated("a host that was told to stop is still there".to_owned()),
+        }
+    }
+
+    async fn heal(&mut self) {
+        self.shared.leases.heal();
+        self.shared.outbox.heal();
+        self.shared.broker.reconnect(true);
+        self.start_the_missing();
+        for running in self.hosts.iter().flatten() {
+            running.asleep.send_replace(false);
+        }
+        let shared = Arc::clone(&self.shared);
+        let all_arrived = async {
+            loop {
+                let arrived: BTreeSet<u64> = shared.sink.accepted().iter().map(|entry| number_of(&entry.message.payload)).collect();
+                if arrived.len() as u64 == MESSAGES && shared.broker.held() == 0 {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        };
+        if tokio::time::timeout(CONVERGENCE, all_arrived).await.is_err() {
+            let arrived: BTreeSet<u64> = self.shared.sink.accepted().iter().map(|entry| number_of(&entry.message.payload)).collect();
+            let lost = self.shared.truth(|truth| truth.acknowledged.difference(&arrived).copied().collect::<Vec<u64>>());
+            self.shared.violated(format!("{} of {MESSAGES} arrived, {} wait at the broker; acknowledged and lost: {lost:?}", arrived.len(), self.shared.broker.held()));
+        }
+    }
+
+    async fn end(&mut self) {
+        for nth in 0..self.hosts.len() {
+            let Some(running) = self.hosts[nth].take() else { continue };
+            if running.task.is_finished() {
+                self.ended(Ok(running.task.await));
+                self.shared.violated("a host ended that nobody had told to stop".to_owned());
+                continue;
+            }
+            running.stop.cancel();
+            self.ended(tokio::time::timeout(CONVERGENCE, running.task).await);
+        }
+        let accepted = self.shared.sink.accepted();
+        let distinct: BTreeSet<u64> = accepted.iter().map(|entry| number_of(&entry.message.payload)).collect();
+        let played = &mut self.played;
+        self.shared.truth(|truth| {
+            played.violations = core::mem::take(&mut truth.violations);
+            (played.holders, played.acts, played.refused_puts) = (truth.holders, truth.acts, truth.refused_puts);
+            played.acknowledged = truth.acknowledged.len();
+        });
+        played.repeated = accepted.len() - distinct.len();
+    }
+}
+
+fn parts(host: &Host, clock: Arc<HostClock>, stop: CancellationToken) -> SessionParts {
+    let shared = Arc::new(host.clone());
+    let name = host.name.clone();
+    let source_of = host.clone();
+    let upkeep = Upkeep {
+        ttl: TTL,
+        renew_interval: Duration::from_secs(1),
+        jitter: Duration::from_millis(200),
+        max_fails: 2,
+        guard: Duration::from_millis(250),
+    };
+    SessionParts {
+        session: "s".to_owned(),
+        owner: name.clone(),
+        broker: "fake".to_owned(),
+        subscriptions_wanted: 1,
+        log: LogName::new("b", "s", 0).unwrap(),
+        routes: vec![RouteParts {
+            id: "r".to_owned(),
+            receiver: "in".to_owned(),
+            destination: Destination::default(),
+            sink: Arc::clone(&shared) as Arc<dyn causeway_ports::Sink>,
+            policy: Policy::default(),
+        }],
+        outbox: Arc::clone(&shared) as Arc<dyn causeway_ports::Outbox>,
+        limits: OutboxOptions::default(),
+        stale_claim: Duration::from_secs(60),
+        dead_letters: None,
+        start_source: Box::new(move |gate| Box::new(GatedSource::new(source_of.clone(), gate))),
+        lease: Some(LeaseParts {
+            leases: shared,
+            candidate: Candidate { key: LEASE.to_owned(), owner: name.clone(), ttl: TTL, facts: OwnerFacts::default() },
+            upkeep,
+            hinted: Arc::default(),
+            hinter: None,
+            call_timeout: Duration::from_secs(1),
+            poll_interval: Duration::from_secs(1),
+            looks_late: false,
+            step_down_grace: Duration::from_secs(1),
+            hold_off: Duration::from_secs(2),
+            broker_hold_off: Duration::from_secs(6),
+            broker_health_step_down: Some(Duration::from_secs(2)),
+        }),
+        subscriptions: None,
+        metrics: Metrics::default(),
+        status: StatusBoard::new("b", &name, Arc::clone(&clock) as Arc<dyn Clock>),
+        clock,
+        stop,
+        drain_ceiling: Bridge::default().drain_ceiling(),
+    }
+}
