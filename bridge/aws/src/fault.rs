@@ -143,11 +143,15 @@ pub(crate) fn classify_refusal(call: &str, code: Option<&str>, message: Option<&
 /// The fault behind an error code and a status. Throttling comes as 400, 403, 429 or 503, so the code is looked at first.
 #[must_use]
 pub fn code_of(code: Option<&str>, status: u16) -> (FaultCode, Effect) {
-    let known = code.map(short_code).and_then(known_code);
+    let code = code.map(short_code);
+    let known = code.and_then(known_code);
+    let is_in_progress = code == Some("TransactionInProgressException");
     match (known, status) {
         // A service that fails in the middle may have done the work, whatever it calls the failure; a throttle stands before the work.
         (Some(FaultCode::Throttled), _) => (FaultCode::Throttled, Effect::None),
         (_, 500..) => (FaultCode::Unavailable, Effect::Unknown),
+        // The same request, sent before, is still being worked on.
+        (Some(code), _) if code == FaultCode::Unavailable && is_in_progress => (code, Effect::Unknown),
         (Some(code), _) => (code, Effect::None),
         (None, 401 | 403) => (FaultCode::NotAuthorized, Effect::None),
         (None, 404) => (FaultCode::NotFound, Effect::None),
@@ -179,8 +183,12 @@ fn known_code(code: &str) -> Option<FaultCode> {
         | "EC2ThrottledException"
         | "KmsThrottled"
         | "KMSThrottlingException"
-        | "OverLimit" => FaultCode::Throttled,
+        | "OverLimit"
+        // Reasons of a cancelled transaction have names of their own.
+        | "ProvisionedThroughputExceeded"
+        | "ThrottlingError" => FaultCode::Throttled,
         "TransactionConflictException"
+        | "TransactionConflict"
         | "TransactionInProgressException"
         | "ReplicatedWriteConflictException"
         | "ResourceInUseException"
@@ -318,6 +326,12 @@ mod tests {
     }
 
     #[test]
+    fn a_transaction_in_progress_may_still_get_through() {
+        assert_eq!(refusal("TransactionInProgressException", 400), (FaultCode::Unavailable, Effect::Unknown));
+        assert_eq!(refusal("TransactionConflictException", 400), (FaultCode::Unavailable, Effect::None));
+    }
+
+    #[test]
     fn refusals_are_told_apart() {
         for (code, status, expected) in [
             ("AccessDeniedException", 400, FaultCode::NotAuthorized),
@@ -330,6 +344,10 @@ mod tests {
             ("com.amazon.coral.service#SerializationException", 400, FaultCode::InvalidConfig),
             ("InvalidMessageContents", 400, FaultCode::InvalidPayload),
             ("TransactionConflictException", 400, FaultCode::Unavailable),
+            ("TransactionConflict", 400, FaultCode::Unavailable),
+            ("ThrottlingError", 400, FaultCode::Throttled),
+            ("ProvisionedThroughputExceeded", 400, FaultCode::Throttled),
+            ("ValidationError", 400, FaultCode::InvalidConfig),
             ("SomethingNew", 400, FaultCode::ProtocolError),
         ] {
             assert_eq!(refusal(code, status), (expected, Effect::None), "{code}");

@@ -10,9 +10,11 @@ mod meter;
 pub mod outbox;
 pub mod schema;
 pub mod sqs;
+mod transaction;
 
+pub use aws_sdk_dynamodb::Client as DynamoClient;
 pub use client::{AwsClients, AwsOptions};
-pub use dead_letters::DynamoDeadLetters;
+pub use dead_letters::{DynamoDeadLetters, DynamoRedrives};
 pub use leases::{DynamoLeases, LeaseUsage};
 pub use managed_subscriptions::DynamoManagedSubscriptions;
 pub use outbox::DynamoOutbox;

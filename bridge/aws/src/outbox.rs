@@ -1,9 +1,9 @@
 //! The outbox log in DynamoDB. Every read is consistent, every put is conditional, every answer says what it cost.
 
+pub(crate) mod mailbox;
+
 use crate::fault::{CallFault, classify};
-use crate::items::{
-    DRAINED, EPOCH, ID, Item, ItemError, MAX_ITEM_BYTES, PK, SK, head, id_value, item_size, key, n, registry, row, s, slot as slot_of,
-};
+use crate::items::{DRAINED, EPOCH, ID, Item, ItemError, PK, SK, head, id_value, key, n, registry, row, s, slot as slot_of};
 use crate::meter::Meter;
 use crate::schema::{self, OUTBOX};
 use async_trait::async_trait;
@@ -89,6 +89,14 @@ impl DynamoOutbox {
                 Ok(Conditional::Refused(failed.item))
             }
             Err(error) => Err(classify(&self.call("PutItem"), &error)),
+        }
+    }
+
+    /// Sends a put of which only matters whether its condition held.
+    async fn conditional(&self, request: PutItemFluentBuilder) -> Outcome<bool> {
+        match self.send_put(request).await {
+            Ok(ended) => Outcome::Done(matches!(ended, Conditional::Written)),
+            Err(fault) => fault.outcome(),
         }
     }
 
@@ -184,10 +192,8 @@ impl Outbox for DynamoOutbox {
 
     async fn put(&self, log: &LogName, slot: Slot, row: &Row) -> Outcome<Put> {
         let item = row::encode(log, slot, row);
-        let size = item_size(&item);
-        if size > MAX_ITEM_BYTES {
-            let detail = format!("a row of {size} bytes in table `{}`: DynamoDB takes {MAX_ITEM_BYTES}", self.table);
-            return Outcome::NotDone(Fault::new(FaultCode::PayloadTooLarge, detail));
+        if let Err(fault) = mailbox::fits(&self.table, &item) {
+            return Outcome::NotDone(fault);
         }
         let request = self
             .put(item)
@@ -224,10 +230,7 @@ impl Outbox for DynamoOutbox {
             .expression_attribute_values(":revision", n(head.revision))
             .expression_attribute_values(":epoch", n(head.epoch.0))
             .expression_attribute_values(":drained", n(head.drained.0));
-        match self.send_put(request).await {
-            Ok(ended) => Outcome::Done(matches!(ended, Conditional::Written)),
-            Err(fault) => fault.outcome(),
-        }
+        self.conditional(request).await
     }
 
     async fn read_page(&self, log: &LogName, after: Slot, up_to: Slot) -> Result<Page, Fault> {
@@ -283,10 +286,7 @@ impl Outbox for DynamoOutbox {
             .expression_attribute_names("#pk", PK)
             .expression_attribute_names("#epoch", EPOCH)
             .expression_attribute_values(":epoch", n(record.epoch.0));
-        match self.send_put(request).await {
-            Ok(ended) => Outcome::Done(matches!(ended, Conditional::Written)),
-            Err(fault) => fault.outcome(),
-        }
+        self.conditional(request).await
     }
 
     async fn list_logs(&self) -> Result<Vec<LogRecord>, Fault> {

@@ -8,14 +8,14 @@ use aws_sdk_dynamodb::types::{
     TimeToLiveStatus,
 };
 use causeway_aws::schema::{self, TABLES, Table, TimeToLive};
-use causeway_aws::{DynamoDeadLetters, DynamoOutbox};
+use causeway_aws::{DynamoDeadLetters, DynamoOutbox, DynamoRedrives};
 use causeway_core::dead_letter::{DeadLetter, DeadLetterState, Destination};
 use causeway_core::identity::{Epoch, Id128, LogName, Slot};
 use causeway_core::message::{Entry, Message};
 use causeway_core::outcome::{Fault, FaultCode, Outcome};
 use causeway_core::rows::{Anchor, Head, Row};
 use causeway_core::units::UnixMillis;
-use causeway_ports::conformance::{dead_letters, outbox};
+use causeway_ports::conformance::{dead_letters, mailbox, outbox, redrives};
 use causeway_ports::{DeadLetters, Outbox, Put};
 use std::sync::Arc;
 use support::emulator::{Emulator, dynamodb, ministack};
@@ -39,6 +39,28 @@ async fn outbox_contract(emulator: &Emulator, cases: &[&str]) {
     }
 }
 
+async fn mailbox_contract(emulator: &Emulator, cases: &[&str]) {
+    for case in cases {
+        eprintln!("{}: mailbox: {case}", emulator.name);
+        let store = DynamoOutbox::new(client(emulator), table(case));
+        assert_eq!(store.create().await.expect("create"), [table(case)]);
+        mailbox::run(case, Arc::new(store)).await;
+    }
+}
+
+async fn redrive_contract(emulator: &Emulator, cases: &[&str]) {
+    for case in cases {
+        eprintln!("{}: redrives: {case}", emulator.name);
+        let (outbox, letters) = (format!("o-{case}"), format!("d-{case}"));
+        let store = DynamoOutbox::new(client(emulator), &outbox);
+        let dead_letters = || DynamoDeadLetters::new(client(emulator), &letters);
+        store.create().await.expect("create");
+        dead_letters().create().await.expect("create");
+        let redrives = Arc::new(DynamoRedrives::new(dead_letters(), Some(outbox)));
+        redrives::run(case, redrives::Stores { letters: Arc::new(dead_letters()), redrives, outbox: Arc::new(store) }).await;
+    }
+}
+
 async fn dead_letter_contract(emulator: &Emulator, cases: &[&str]) {
     for case in cases {
         eprintln!("{}: dead letters: {case}", emulator.name);
@@ -51,6 +73,26 @@ async fn dead_letter_contract(emulator: &Emulator, cases: &[&str]) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_outbox_keeps_its_contract_on_dynamodb() {
     outbox_contract(&dynamodb(), outbox::CASES).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_mailbox_keeps_its_contract_on_dynamodb() {
+    mailbox_contract(&dynamodb(), mailbox::CASES).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_mailbox_keeps_its_contract_on_ministack() {
+    mailbox_contract(&ministack(), mailbox::CASES).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redrives_keep_their_contract_on_dynamodb() {
+    redrive_contract(&dynamodb(), redrives::CASES).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redrives_keep_their_contract_on_ministack() {
+    redrive_contract(&ministack(), redrives::CASES).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

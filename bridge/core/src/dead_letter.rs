@@ -4,7 +4,14 @@ use crate::identity::EntryId;
 use crate::message::{Entry, Message};
 use crate::outcome::{Fault, FaultClass};
 use crate::units::UnixMillis;
+use core::time::Duration;
 use serde::{Deserialize, Serialize};
+
+/// How long the tombstone of a letter that was put back is kept: as long as a replay of its first death may come, and a person may ask what became of it.
+pub const TOMBSTONE_KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+/// A tombstone keeps a payload of up to so many bytes; the message itself is on its way again.
+pub const TOMBSTONE_PAYLOAD_BYTES: usize = 4096;
 
 /// A dead letter: the message, why it died, and everything that a person needs to decide what to do with it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,6 +48,20 @@ pub struct DeadLetter {
     pub received_at: UnixMillis,
     /// The message itself.
     pub message: Message,
+    /// How it was put back the last time; only while it is [redriven](DeadLetterState::Redriven).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub redriven: Option<Redriven>,
+}
+
+/// How a letter was put back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Redriven {
+    /// When, by the wall clock of whoever did it.
+    pub at: UnixMillis,
+    /// The request that did it.
+    pub request: String,
+    /// Bytes of payload that the tombstone does not keep; 0 where it keeps all.
+    pub dropped_bytes: u64,
 }
 
 /// What became of a dead letter.
@@ -106,6 +127,46 @@ impl DeadLetter {
             failed_at,
             received_at: entry.received_at,
             message: entry.message.clone(),
+            redriven: None,
         }
+    }
+
+    /// Whether it is still what `seen` was: dead, and put back as often. Only then it is put back or set aside.
+    #[must_use]
+    pub fn is_as_seen(&self, seen: &Self) -> bool {
+        self.state == DeadLetterState::Dead && self.redrive_count == seen.redrive_count
+    }
+
+    /// What is left of it once `request` put it back: its facts, and its payload if that is small.
+    #[must_use]
+    pub fn tombstone(&self, request: &str, at: UnixMillis) -> Self {
+        let mut tombstone = self.clone();
+        let length = tombstone.message.payload.len();
+        let dropped = if length > TOMBSTONE_PAYLOAD_BYTES { core::mem::take(&mut tombstone.message.payload).len() } else { 0 };
+        tombstone.state = DeadLetterState::Redriven;
+        tombstone.redrive_count = self.redrive_count.saturating_add(1);
+        tombstone.redriven = Some(Redriven { at, request: request.to_owned(), dropped_bytes: dropped as u64 });
+        tombstone
+    }
+
+    /// Whether it is what is left of `seen` after `request` put it back.
+    #[must_use]
+    pub fn is_tombstone_of(&self, seen: &Self, request: &str) -> bool {
+        self.state == DeadLetterState::Redriven
+            && self.redrive_count == seen.redrive_count.saturating_add(1)
+            && self.redriven.as_ref().is_some_and(|redriven| redriven.request == request)
+    }
+
+    /// Whether it is `seen`, set aside.
+    #[must_use]
+    pub fn is_set_aside(&self, seen: &Self) -> bool {
+        self.state == DeadLetterState::Parked && self.redrive_count == seen.redrive_count
+    }
+
+    /// Whether `again` is the next death of its message: it was put back, and exactly as often as `again` tells. Everything else that comes under
+    /// its id is a replay, which must not raise the dead. The one rule of every store.
+    #[must_use]
+    pub fn may_be_replaced_by(&self, again: &Self) -> bool {
+        self.state == DeadLetterState::Redriven && self.redrive_count == again.redrive_count
     }
 }

@@ -15,6 +15,7 @@ pub mod member;
 pub mod message;
 pub mod metrics;
 pub mod outcome;
+pub mod rebase;
 pub mod redrive;
 pub mod rows;
 pub mod subscriptions;

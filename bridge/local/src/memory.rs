@@ -2,19 +2,24 @@
 
 mod leases;
 mod managed_subscriptions;
+mod redrives;
 
 pub use leases::MemoryLeases;
 pub use managed_subscriptions::MemoryManagedSubscriptions;
+pub use redrives::MemoryRedrives;
+pub(crate) use redrives::wall;
 
 use async_trait::async_trait;
 use causeway_core::dead_letter::DeadLetter;
 use causeway_core::identity::{EntryId, LogName, Slot};
+use causeway_core::mailbox::{MAX_MOVE_BYTES, MAX_MOVE_ROWS, check_move};
 use causeway_core::outcome::{Fault, FaultCode, Outcome};
 use causeway_core::rows::{Head, Row, RowMeta};
 use causeway_core::units::UnixMillis;
-use causeway_ports::{DeadLetterFilter, DeadLetterPage, DeadLetters, LogRecord, Outbox, Page, Put, StoreUsage};
-use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap};
+use causeway_ports::{
+    DeadLetterFilter, DeadLetterPage, DeadLetters, LogRecord, Mail, Mailbox, MailboxName, Moved, Outbox, Page, Put, StoreUsage,
+};
+use std::collections::{BTreeMap, HashMap, btree_map};
 use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -32,6 +37,7 @@ pub struct MemoryOutbox {
 struct Logs {
     logs: HashMap<LogName, Log>,
     registry: BTreeMap<LogName, LogRecord>,
+    mail: HashMap<MailboxName, BTreeMap<String, Mail>>,
 }
 
 #[derive(Debug, Default)]
@@ -147,6 +153,64 @@ impl Outbox for MemoryOutbox {
     }
 }
 
+#[async_trait]
+impl Mailbox for MemoryOutbox {
+    async fn post(&self, mailbox: &MailboxName, mail: &Mail) -> Outcome<bool> {
+        self.calls.wrote();
+        // Nothing is packed here, and yet what no other store takes is refused.
+        if let Err(fault) = mail.pack() {
+            return Outcome::NotDone(fault);
+        }
+        Outcome::Done(locked(&self.state).post(mailbox, mail))
+    }
+
+    async fn read_mail(&self, mailbox: &MailboxName, limit: usize) -> Result<Vec<Mail>, Fault> {
+        self.calls.read();
+        let state = locked(&self.state);
+        let standing = state.mail.get(mailbox).into_iter().flat_map(BTreeMap::values);
+        let (mut found, mut bytes) = (Vec::new(), 0);
+        for mail in standing.take(limit.min(MAX_MOVE_ROWS)) {
+            bytes += mail.entry.message.weight();
+            if bytes > MAX_MOVE_BYTES && !found.is_empty() {
+                break;
+            }
+            found.push(mail.clone());
+        }
+        Ok(found)
+    }
+
+    async fn move_mail(&self, log: &LogName, slot: Slot, segment: &Row, mailbox: &MailboxName, mail: &[String]) -> Outcome<Moved> {
+        self.calls.wrote();
+        if let Err(fault) = check_move(slot, mail) {
+            return Outcome::NotDone(fault);
+        }
+        let Logs { logs, mail: boxes, .. } = &mut *locked(&self.state);
+        let rows = &mut logs.entry(log.clone()).or_default().rows;
+        if let Some(standing) = rows.get(&slot) {
+            return Outcome::Done(if standing.id() == segment.id() { Moved::Stored } else { Moved::Occupied(standing.meta(slot)) });
+        }
+        let standing = boxes.entry(mailbox.clone()).or_default();
+        if !mail.iter().all(|id| standing.contains_key(id)) {
+            return Outcome::Done(Moved::MailGone);
+        }
+        standing.retain(|id, _| !mail.contains(id));
+        rows.insert(slot, segment.clone());
+        Outcome::Done(Moved::Stored)
+    }
+}
+
+impl Logs {
+    /// Answers whether it was put.
+    fn post(&mut self, mailbox: &MailboxName, mail: &Mail) -> bool {
+        let standing = self.mail.entry(mailbox.clone()).or_default().entry(mail.id.clone());
+        if let btree_map::Entry::Vacant(vacant) = standing {
+            vacant.insert(mail.clone());
+            return true;
+        }
+        false
+    }
+}
+
 /// Slot 0 cannot be put to: the caller has a fault, and overwriting the head row would lose the log's position.
 pub(crate) fn head_slot() -> Fault {
     Fault::new(FaultCode::InvalidConfig, "slot 0 belongs to the head row; rows are put at slot 1 and above")
@@ -164,6 +228,13 @@ struct Letters {
     failed_at: HashMap<EntryId, UnixMillis>,
 }
 
+impl Letters {
+    fn get_mut(&mut self, id: EntryId) -> Option<&mut DeadLetter> {
+        let failed_at = self.failed_at.get(&id)?;
+        self.by_age.get_mut(&(*failed_at, id))
+    }
+}
+
 impl MemoryDeadLetters {
     /// No letters.
     #[must_use]
@@ -176,16 +247,19 @@ impl MemoryDeadLetters {
 impl DeadLetters for MemoryDeadLetters {
     async fn park(&self, letter: &DeadLetter) -> Outcome<()> {
         let Letters { by_age, failed_at } = &mut *locked(&self.state);
-        if let Entry::Vacant(vacant) = failed_at.entry(letter.id) {
-            vacant.insert(letter.failed_at);
-            by_age.insert((letter.failed_at, letter.id), letter.clone());
+        if let Some(standing) = failed_at.get(&letter.id).copied() {
+            if !by_age.get(&(standing, letter.id)).is_some_and(|standing| standing.may_be_replaced_by(letter)) {
+                return Outcome::Done(());
+            }
+            by_age.remove(&(standing, letter.id));
         }
+        failed_at.insert(letter.id, letter.failed_at);
+        by_age.insert((letter.failed_at, letter.id), letter.clone());
         Outcome::Done(())
     }
 
     async fn get(&self, id: EntryId) -> Result<Option<DeadLetter>, Fault> {
-        let state = locked(&self.state);
-        Ok(state.failed_at.get(&id).and_then(|failed_at| state.by_age.get(&(*failed_at, id))).cloned())
+        Ok(locked(&self.state).get_mut(id).cloned())
     }
 
     async fn list(&self, filter: &DeadLetterFilter, limit: usize, continuation: Option<&str>) -> Result<DeadLetterPage, Fault> {
@@ -232,6 +306,15 @@ mod tests {
             (Arc::new(super::super::MemoryOutbox::new()), ())
         }
         causeway_ports::outbox_conformance!(fresh);
+    }
+
+    mod mailbox {
+        use std::sync::Arc;
+
+        async fn fresh() -> (Arc<dyn causeway_ports::LogStore>, ()) {
+            (Arc::new(super::super::MemoryOutbox::new()), ())
+        }
+        causeway_ports::mailbox_conformance!(fresh);
     }
 
     mod dead_letters {

@@ -110,6 +110,7 @@ fn of_version_1(path: &Path) {
         DROP INDEX dlq_by_expiry;
         ALTER TABLE dlq DROP COLUMN redriven_at;
         ALTER TABLE dlq DROP COLUMN redriven_by;
+        ALTER TABLE dlq DROP COLUMN dropped_bytes;
         ALTER TABLE dlq DROP COLUMN expires_at;
         ALTER TABLE outbox DROP COLUMN revision;
         ALTER TABLE outbox DROP COLUMN retired;

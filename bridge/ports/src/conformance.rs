@@ -13,8 +13,10 @@
 
 pub mod dead_letters;
 pub mod leases;
+pub mod mailbox;
 pub mod managed_subscriptions;
 pub mod outbox;
+pub mod redrives;
 
 use causeway_core::outcome::Outcome;
 use core::fmt::Debug;
@@ -39,17 +41,26 @@ fn incompressible(length: usize, seed: u64) -> Vec<u8> {
     (0..length).map(|_| next()).collect()
 }
 
-/// Declares the cases of a suite: the list of their names and the function that runs one by its name.
-macro_rules! cases {
-    ($port:path; $($name:ident,)+) => {
-        /// The names of all cases. The suite's macro has a test for each; a test that it adds compares the two lists.
+/// Declares a suite: the macro that turns each of its cases into a test, the list of their names, and the function that runs one by its name. Begins
+/// with a `$`, which a macro cannot write into a macro by itself.
+macro_rules! suite {
+    ($dollar:tt $(#[$doc:meta])* $conformance:ident, $suite:ident, $store:ty; $($name:ident,)+) => {
+        $(#[$doc])*
+        #[macro_export]
+        macro_rules! $conformance {
+            ($dollar make:expr) => {
+                $dollar crate::__conformance_tests! { $suite, $dollar make; $($name,)+ }
+            };
+        }
+
+        /// The names of all cases.
         pub const CASES: &[&str] = &[$(stringify!($name),)+];
 
         /// Runs the case `name` against an empty store.
         ///
         /// # Panics
         /// Where the store breaks the contract, or there is no such case.
-        pub async fn run(name: &str, store: std::sync::Arc<dyn $port>) {
+        pub async fn run(name: &str, store: $store) {
             match name {
                 $(stringify!($name) => $name(store).await,)+
                 other => panic!("the suite has no case `{other}`"),
@@ -57,18 +68,13 @@ macro_rules! cases {
         }
     };
 }
-use cases;
+use suite;
 
 /// One test per case of a suite. Used by the suites' macros.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __conformance_tests {
     ($suite:ident, $make:expr; $($name:ident,)+) => {
-        #[test]
-        fn every_case_of_the_suite_has_its_test() {
-            assert_eq!(&[$(stringify!($name),)+], $crate::conformance::$suite::CASES);
-        }
-
         $(
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $name() {

@@ -8,6 +8,9 @@
 pub mod conformance;
 #[cfg(feature = "fake")]
 pub mod fake;
+mod redrive;
+
+pub use redrive::TwoStores;
 
 use async_trait::async_trait;
 use causeway_core::dead_letter::{DeadLetter, DeadLetterState};
@@ -218,15 +221,37 @@ pub struct StoreUsage {
 /// Where everybody who does not own a log leaves entries for it. Implemented by the store that keeps the log.
 #[async_trait]
 pub trait Mailbox: Send + Sync {
-    /// Puts the mail, unless mail of that id stands already; answers whether it was put.
+    /// Puts the mail, unless mail of that id stands already; answers whether it was put. Mail that the store cannot keep in one row is refused with
+    /// [`FaultCode::PayloadTooLarge`](causeway_core::outcome::FaultCode::PayloadTooLarge).
     async fn post(&self, mailbox: &MailboxName, mail: &Mail) -> Outcome<bool>;
 
     /// The first mail, by id: at most `limit` pieces (and [`causeway_core::mailbox::MAX_MOVE_ROWS`]) and about
     /// [`causeway_core::mailbox::MAX_MOVE_BYTES`]. Always from the start: who read on behind what was read would miss what came in between.
     async fn read_mail(&self, mailbox: &MailboxName, limit: usize) -> Result<Vec<Mail>, Fault>;
 
-    /// In one transaction: puts `segment` at `slot` if the slot is empty, and deletes the mail of those ids if all of it exists.
+    /// In one transaction: puts `segment` at `slot` if the slot is empty, and deletes the mail of those ids if all of it exists. A segment of this
+    /// id at the slot is [`Moved::Stored`], whatever became of the mail. What [`causeway_core::mailbox::check_move`] refuses is refused.
     async fn move_mail(&self, log: &LogName, slot: Slot, segment: &Row, mailbox: &MailboxName, mail: &[String]) -> Outcome<Moved>;
+}
+
+/// A store of logs and of their mail: a move is one transaction over both.
+pub trait LogStore: Outbox + Mailbox {}
+
+impl<T: Outbox + Mailbox> LogStore for T {}
+
+#[async_trait]
+impl<T: Mailbox + ?Sized> Mailbox for Arc<T> {
+    async fn post(&self, mailbox: &MailboxName, mail: &Mail) -> Outcome<bool> {
+        (**self).post(mailbox, mail).await
+    }
+
+    async fn read_mail(&self, mailbox: &MailboxName, limit: usize) -> Result<Vec<Mail>, Fault> {
+        (**self).read_mail(mailbox, limit).await
+    }
+
+    async fn move_mail(&self, log: &LogName, slot: Slot, segment: &Row, mailbox: &MailboxName, mail: &[String]) -> Outcome<Moved> {
+        (**self).move_mail(log, slot, segment, mailbox, mail).await
+    }
 }
 
 /// How putting a dead letter back ended.
@@ -242,13 +267,16 @@ pub enum PutBack {
 #[async_trait]
 pub trait Redrives: Send + Sync {
     /// In one transaction: turns the letter into a tombstone (state redriven, its count raised by one) if it is dead and its count is `letter`'s, and
-    /// posts `mail` if no mail of that id stands. `request` names the redrive and makes a repeated call of it one.
+    /// posts `mail` if no mail of that id stands. `request` names the redrive and makes a repeated call of it one, as long as the letter's message did
+    /// not die again. The tombstone is kept for [`TOMBSTONE_KEPT`](causeway_core::dead_letter::TOMBSTONE_KEPT); what it keeps of the letter says
+    /// [`DeadLetter::tombstone`]. `letter` is whole, as it was read. A letter whose mail does not fit the mailbox is refused with
+    /// [`FaultCode::PayloadTooLarge`](causeway_core::outcome::FaultCode::PayloadTooLarge).
     async fn put_back(&self, letter: &DeadLetter, mailbox: &MailboxName, mail: &Mail, request: &str) -> Outcome<PutBack>;
 
     /// Turns the letter into a tombstone like [`Self::put_back`], posting nothing: its message was sent past the log.
     async fn mark_redriven(&self, letter: &DeadLetter, request: &str) -> Outcome<PutBack>;
 
-    /// Sets the letter aside as parked, if it is dead and its count is `letter`'s.
+    /// Sets the letter aside as parked, if it is dead and its count is `letter`'s. Set aside with that count already is [`PutBack::Done`].
     async fn set_aside(&self, letter: &DeadLetter) -> Outcome<PutBack>;
 }
 

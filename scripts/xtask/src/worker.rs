@@ -281,12 +281,20 @@ impl Launch {
         Ok(text(&output.stdout))
     }
 
-    /// Creates the tables or files.
+    /// Creates the tables or files. An emulator that has just started on a busy machine may not answer in time: what is there already stays, so
+    /// that it is tried again.
     ///
     /// # Errors
-    /// The program reports one.
+    /// The program reports one three times.
     pub async fn create_stores(&self) -> Result<()> {
-        self.run(&["stores", "create", "--yes", "-c", &self.config.to_string_lossy()]).await.map(drop)
+        let config = self.config.to_string_lossy();
+        let arguments = ["stores", "create", "--yes", "-c", &*config];
+        for _ in 0..2 {
+            if self.run(&arguments).await.is_ok() {
+                return Ok(());
+            }
+        }
+        self.run(&arguments).await.map(drop)
     }
 
     /// Starts a worker.

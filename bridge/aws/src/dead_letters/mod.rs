@@ -4,6 +4,9 @@
 //! letters themselves are then read by their keys.
 
 mod listing;
+mod redrive;
+
+pub use redrive::DynamoRedrives;
 
 use crate::fault::{CallFault, classify};
 use crate::items::letter::{self, FIRST, REDRIVE_COUNT, STATE, partition_key};
@@ -26,7 +29,7 @@ const BATCH_ROUNDS: u32 = 8;
 const BATCH_PAUSE: Duration = Duration::from_millis(25);
 
 /// Dead letters in one DynamoDB table.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct DynamoDeadLetters {
     client: Client,
     table: String,
@@ -148,9 +151,12 @@ impl DynamoDeadLetters {
         if !encoded.chunks.is_empty() {
             // Parts of a letter that stands must not be written over: another release may cut them differently.
             let standing = self.first_row(letter.id).await?;
-            let state = standing.as_ref().map(|item| text(item, STATE));
-            if state.is_some_and(|state| state != Ok(DeadLetterState::Redriven.as_str())) {
-                return Ok(());
+            if let Some(first) = &standing {
+                let unreadable =
+                    |error: ItemError| CallFault { fault: error.fault(&self.table, first), effect: crate::fault::Effect::None };
+                if !letter::decode_facts(first).map_err(unreadable)?.may_be_replaced_by(letter) {
+                    return Ok(());
+                }
             }
             self.put_parts(encoded.chunks).await?;
         }

@@ -6,7 +6,7 @@ use super::{Item, ItemError, boolean, chunk, item_size, key, n, number, number_i
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
-use causeway_core::dead_letter::{DeadLetter, DeadLetterState};
+use causeway_core::dead_letter::{DeadLetter, DeadLetterState, Redriven};
 use causeway_core::identity::EntryId;
 use causeway_core::message::{Message, Properties};
 use causeway_core::outcome::FaultClass;
@@ -30,6 +30,10 @@ pub const STATE: &str = "state";
 pub const ERROR_CODE: &str = "error_code";
 /// How often it was put back.
 pub const REDRIVE_COUNT: &str = "redrive_count";
+/// Who put it back, and when; how much of the payload the tombstone does not keep.
+const REDRIVEN_BY: &str = "redriven_by";
+const REDRIVEN_AT: &str = "redriven_at";
+const DROPPED_BYTES: &str = "dropped_bytes";
 /// How many parts stand beside the first row.
 pub const CHUNKS: &str = "chunks";
 
@@ -109,10 +113,25 @@ pub fn encode(letter: &DeadLetter, retention: Option<Duration>) -> Encoded {
     } else {
         outside.extend_from_slice(headers.as_bytes());
     }
-    let chunks = chunk::encode(letter.id, &outside);
+    let mut chunks = chunk::encode(letter.id, &outside);
+    if let Some(expiry) = first.get(TTL) {
+        // A part that outlived its letter would never be found again.
+        chunks.iter_mut().for_each(|part| drop(part.insert(TTL.to_owned(), expiry.clone())));
+    }
     first.insert(PAYLOAD_ENCODING.to_owned(), s(IN_CHUNKS));
     first.insert(CHUNKS.to_owned(), n(chunks.len()));
     Encoded { first, chunks }
+}
+
+/// The item of a tombstone: always one. Headers that need parts of their own go with the payload.
+#[must_use]
+pub fn encode_tombstone(letter: &DeadLetter) -> Item {
+    let encoded = encode(letter, None);
+    if encoded.chunks.is_empty() {
+        return encoded.first;
+    }
+    let message = Message { properties: Properties::default(), ..letter.message.clone() };
+    encode(&DeadLetter { message, ..letter.clone() }, None).first
 }
 
 /// Everything but the payload and the headers.
@@ -146,6 +165,11 @@ fn facts(letter: &DeadLetter) -> Item {
         ("qos", u64::from(letter.message.qos)),
     ];
     item.extend(numbers.map(|(name, value)| (name.to_owned(), n(value))));
+    if let Some(redriven) = &letter.redriven {
+        item.insert(REDRIVEN_BY.to_owned(), s(redriven.request.as_str()));
+        item.insert(REDRIVEN_AT.to_owned(), n(redriven.at.0));
+        item.insert(DROPPED_BYTES.to_owned(), n(redriven.dropped_bytes));
+    }
     item.insert("retain".to_owned(), aws_sdk_dynamodb::types::AttributeValue::Bool(letter.message.retain));
     item
 }
@@ -163,8 +187,19 @@ pub fn chunk_count(first: &Item) -> Result<usize, ItemError> {
 /// # Errors
 /// [`ItemError`] where an attribute is missing or damaged.
 pub fn decode(first: &Item, chunks: &[Item]) -> Result<DeadLetter, ItemError> {
-    let own = |name| text(first, name).map(str::to_owned);
     let (payload, headers) = content(first, chunks)?;
+    let mut letter = decode_facts(first)?;
+    letter.message.payload = payload;
+    letter.message.properties = headers_from_json(&headers).ok_or(ItemError::Unreadable(HEADERS))?;
+    Ok(letter)
+}
+
+/// Reads a letter without its payload and its headers.
+///
+/// # Errors
+/// [`ItemError`] where an attribute is missing or damaged.
+pub fn decode_facts(first: &Item) -> Result<DeadLetter, ItemError> {
+    let own = |name| text(first, name).map(str::to_owned);
     let category = text(first, CATEGORY)?;
     Ok(DeadLetter {
         id: text(first, "message_id")?.parse().map_err(|_| ItemError::Unreadable("message_id"))?,
@@ -184,12 +219,19 @@ pub fn decode(first: &Item, chunks: &[Item]) -> Result<DeadLetter, ItemError> {
         received_at: UnixMillis(number(first, "received_at")?),
         message: Message {
             topic: own("topic")?,
-            payload,
+            payload: Bytes::new(),
             qos: number(first, "qos")?,
             retain: boolean(first, "retain")?,
-            properties: headers_from_json(&headers).ok_or(ItemError::Unreadable(HEADERS))?,
+            properties: Properties::default(),
         },
+        redriven: redriven(first)?,
     })
+}
+
+fn redriven(first: &Item) -> Result<Option<Redriven>, ItemError> {
+    let Some(at) = number_if_any(first, REDRIVEN_AT)? else { return Ok(None) };
+    let dropped_bytes = number_if_any(first, DROPPED_BYTES)?.unwrap_or(0);
+    Ok(Some(Redriven { at: UnixMillis(at), request: text(first, REDRIVEN_BY)?.to_owned(), dropped_bytes }))
 }
 
 fn content(first: &Item, chunks: &[Item]) -> Result<(Bytes, Value), ItemError> {
@@ -295,24 +337,28 @@ mod tests {
         let payload = prop_oneof![any::<Vec<u8>>(), any::<String>().prop_map(String::into_bytes)];
         let texts = proptest::collection::vec(any::<String>(), 8);
         let state = prop_oneof![Just(DeadLetterState::Dead), Just(DeadLetterState::Redriven), Just(DeadLetterState::Parked)];
-        (any::<(u128, u32, u32, u32, u32, u8, bool)>(), texts, payload, properties(), state, 0_usize..5).prop_map(
-            |((id, attempts, redrive_count, failed, received, qos, retain), texts, payload, properties, state, class)| DeadLetter {
-                id: Id128(id),
-                route: texts[0].clone(),
-                binding: texts[1].clone(),
-                session: texts[2].clone(),
-                source: texts[3].clone(),
-                address: texts[4].clone(),
-                category: CATEGORIES[class],
-                error_code: "PAYLOAD_TOO_LARGE".to_owned(),
-                reason: texts[5].clone(),
-                last_error: texts[6].clone(),
-                attempts,
-                redrive_count,
-                state,
-                failed_at: UnixMillis(u64::from(failed)),
-                received_at: UnixMillis(u64::from(received)),
-                message: Message { topic: texts[7].clone(), payload: Bytes::from(payload), qos, retain, properties },
+        let redriven = proptest::option::of((any::<u64>(), any::<String>(), any::<u64>()));
+        (any::<(u128, u32, u32, u32, u32, u8, bool)>(), texts, payload, properties(), state, 0_usize..5, redriven).prop_map(
+            |((id, attempts, redrive_count, failed, received, qos, retain), texts, payload, properties, state, class, redriven)| {
+                DeadLetter {
+                    id: Id128(id),
+                    route: texts[0].clone(),
+                    binding: texts[1].clone(),
+                    session: texts[2].clone(),
+                    source: texts[3].clone(),
+                    address: texts[4].clone(),
+                    category: CATEGORIES[class],
+                    error_code: "PAYLOAD_TOO_LARGE".to_owned(),
+                    reason: texts[5].clone(),
+                    last_error: texts[6].clone(),
+                    attempts,
+                    redrive_count,
+                    state,
+                    failed_at: UnixMillis(u64::from(failed)),
+                    received_at: UnixMillis(u64::from(received)),
+                    message: Message { topic: texts[7].clone(), payload: Bytes::from(payload), qos, retain, properties },
+                    redriven: redriven.map(|(at, request, dropped_bytes)| Redriven { at: UnixMillis(at), request, dropped_bytes }),
+                }
             },
         )
     }
@@ -341,6 +387,19 @@ mod tests {
     }
 
     #[test]
+    fn a_tombstone_is_one_item_whatever_its_headers() {
+        let mut letter = decode_default();
+        letter.message.payload = vec![7; 900_000].into();
+        letter.message.properties.user.push(("big".to_owned(), "h".repeat(600_000)));
+        let tombstone = letter.tombstone("op-1", UnixMillis(5));
+        let item = encode_tombstone(&tombstone);
+        assert!(item_size(&item) < 4096);
+        let found = decode(&item, &[]).unwrap();
+        assert_eq!(found.redriven.as_ref().map(|redriven| redriven.dropped_bytes), Some(900_000));
+        assert_eq!(DeadLetter { message: Message::default(), ..found }, DeadLetter { message: Message::default(), ..tombstone });
+    }
+
+    #[test]
     fn every_category_is_listed() {
         for class in CATEGORIES {
             // A new class must be added to the list, or its letters are never found.
@@ -355,6 +414,10 @@ mod tests {
         let letter = DeadLetter { failed_at: UnixMillis(1_772_366_400_999), ..decode_default() };
         let encoded = encode(&letter, Some(Duration::from_secs(60)));
         assert_eq!(number::<u64>(&encoded.first, TTL).unwrap(), 1_772_366_460);
+        let mut large = letter;
+        large.message.payload = vec![0; 1_000_000].into();
+        let encoded = encode(&large, Some(Duration::from_secs(60)));
+        assert!(encoded.chunks.iter().all(|part| number::<u64>(part, TTL) == Ok(1_772_366_460)), "the parts go with their letter");
     }
 
     fn decode_default() -> DeadLetter {

@@ -5,6 +5,7 @@ pub mod chunk;
 pub mod head;
 pub mod lease;
 pub mod letter;
+pub mod mail;
 pub mod managed_subscriptions;
 pub mod member;
 pub mod registry;

@@ -34,6 +34,17 @@ pub const CONTENT_TYPE: &str = "causeway.content_type";
 pub const RESPONSE_TOPIC: &str = "causeway.response_topic";
 /// The MQTT 5 correlation data, binary.
 pub const CORRELATION_DATA: &str = "causeway.correlation_data";
+/// How often it was put back from the dead letters, this time included; only on what was put back.
+pub const REDRIVE_ATTEMPT: &str = "causeway.redrive_attempt";
+/// The request that put it back; only on what was put back.
+pub const CAUSATION_ID: &str = "causeway.causation_id";
+/// A JSON object of the bridge's own attributes for which there was no room, by name. See [`YIELDING`].
+pub const MORE: &str = "causeway.more";
+
+/// What makes room, in this order, where a message that was put back has more attributes than SQS takes: what the bridge tells of it, never what its
+/// publisher did. It stands in [`MORE`] then.
+pub(super) const YIELDING: [&str; 3] = [RETAINED, PUBLISHED_AT, SOURCE];
+
 /// The MQTT 5 user properties that have no attribute of their own: a JSON array of `[name, value]` in the publisher's order.
 pub const USER_PROPERTIES: &str = "causeway.user_properties";
 
@@ -113,6 +124,7 @@ pub fn is_valid_name(name: &str) -> bool {
 pub fn attributes(entry: &Entry, base64: bool) -> Vec<Attribute<'_>> {
     let mut attributes = own_attributes(entry, base64);
     let user = &entry.message.properties.user;
+    make_room(&mut attributes, MAX_ATTRIBUTES - usize::from(!user.is_empty()));
     let promoted = promoted(user, MAX_ATTRIBUTES.saturating_sub(attributes.len()));
     for &index in &promoted {
         let (name, value) = &user[index];
@@ -125,7 +137,7 @@ pub fn attributes(entry: &Entry, base64: bool) -> Vec<Attribute<'_>> {
     attributes
 }
 
-/// The attributes that the bridge itself gives: nine at most, so that one is always left for the user properties.
+/// The attributes that the bridge itself gives: nine at most, so that one is always left for the user properties; eleven on what was put back.
 fn own_attributes(entry: &Entry, base64: bool) -> Vec<Attribute<'_>> {
     let message = &entry.message;
     let properties = &message.properties;
@@ -135,6 +147,10 @@ fn own_attributes(entry: &Entry, base64: bool) -> Vec<Attribute<'_>> {
     push(TOPIC, text(&message.topic));
     push(SOURCE, text(&entry.source));
     push(PUBLISHED_AT, Value::Text(Cow::Owned(iso8601(entry.received_at))));
+    if let Some(redrive) = &entry.redrive {
+        push(REDRIVE_ATTEMPT, Value::Text(Cow::Owned(redrive.attempt.to_string())));
+        push(CAUSATION_ID, text(&redrive.causation));
+    }
     if base64 {
         push(ENCODING, Value::Text(Cow::Borrowed("base64")));
     }
@@ -152,6 +168,28 @@ fn own_attributes(entry: &Entry, base64: bool) -> Vec<Attribute<'_>> {
         push(CORRELATION_DATA, if correlation.is_empty() { Value::Json(json_string("")) } else { Value::Binary(correlation) });
     }
     attributes
+}
+
+/// Takes out what yields until `room` is enough, and tells of it in one attribute.
+fn make_room(attributes: &mut Vec<Attribute<'_>>, room: usize) {
+    if attributes.len() <= room {
+        return;
+    }
+    let mut more = Vec::new();
+    for name in YIELDING {
+        // One place is for the attribute that tells of them.
+        if attributes.len() < room {
+            break;
+        }
+        let Some(at) = attributes.iter().position(|attribute| attribute.name == name) else { continue };
+        let value = match attributes.remove(at).value {
+            Value::Text(text) => json_string(&text),
+            Value::Json(json) => json,
+            Value::Binary(bytes) => json_string(&BASE64.encode(bytes)),
+        };
+        more.push(format!("{}:{value}", json_string(name)));
+    }
+    attributes.push(Attribute { name: Cow::Borrowed(MORE), value: Value::Text(Cow::Owned(format!("{{{}}}", more.join(",")))) });
 }
 
 /// A text as it is where SQS accepts it, else as a JSON string.

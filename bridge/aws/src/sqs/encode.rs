@@ -60,7 +60,7 @@ mod tests {
     use super::*;
     use bytes::Bytes;
     use causeway_core::identity::Id128;
-    use causeway_core::message::{Message, Properties};
+    use causeway_core::message::{Message, Properties, Redrive};
     use causeway_core::units::UnixMillis;
     use proptest::prelude::*;
     use std::collections::BTreeSet;
@@ -139,8 +139,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn everything_comes_out_again(message in message()) {
-            let entry = entry(message);
+        fn everything_comes_out_again(message in message(), redrive in any::<Option<(u32, String)>>()) {
+            let redrive = redrive.map(|(attempt, causation)| Redrive { attempt, causation });
+            let entry = Entry { redrive, ..entry(message) };
             let encoded = encode(&entry);
             check_rules(&encoded);
             prop_assert_eq!(size_of(&entry), encoded.size);
@@ -185,6 +186,80 @@ mod tests {
             let encoded = encode(&entry);
             assert_eq!(encoded.body, body, "{payload:?}");
             assert_eq!(payload_of(&encoded), payload);
+        }
+    }
+
+    /// The text of an attribute, wherever it stands.
+    fn told(encoded: &Encoded<'_>, name: &str) -> Option<String> {
+        let value = |name: &str| encoded.attributes.iter().find(|attribute| attribute.name == name).map(|attribute| &attribute.value);
+        match value(name) {
+            Some(Value::Text(text)) => Some(text.to_string()),
+            Some(Value::Json(json)) => serde_json::from_str(json).unwrap(),
+            Some(Value::Binary(_)) => panic!("{name} is binary"),
+            None => match value(attributes::MORE) {
+                Some(Value::Text(more)) => serde_json::from_str::<serde_json::Value>(more).unwrap()[name].as_str().map(str::to_owned),
+                _ => None,
+            },
+        }
+    }
+
+    #[test]
+    fn what_was_put_back_keeps_its_body_headers_and_id_and_tells_of_it() {
+        let first = entry(Message {
+            topic: "t".to_owned(),
+            payload: Bytes::from_static(b"{}"),
+            properties: Properties { user: vec![("a".to_owned(), "1".to_owned())], ..Properties::default() },
+            ..Message::default()
+        });
+        let again = Entry { redrive: Some(Redrive { attempt: 2, causation: "op-1".to_owned() }), ..first.clone() };
+        let (first, again) = (encode(&first), encode(&again));
+        check_rules(&again);
+        assert_eq!(again.body, first.body);
+        for attribute in &first.attributes {
+            assert!(again.attributes.contains(attribute), "{} changed", attribute.name);
+        }
+        assert_eq!(again.attributes.len(), first.attributes.len() + 2);
+        assert_eq!(told(&again, attributes::REDRIVE_ATTEMPT).as_deref(), Some("2"));
+        assert_eq!(told(&again, attributes::CAUSATION_ID).as_deref(), Some("op-1"));
+        assert_eq!(told(&first, attributes::REDRIVE_ATTEMPT), None);
+    }
+
+    /// Every attribute that there is, on a message that was put back: what the bridge itself tells makes room, and is told all the same.
+    #[test]
+    fn where_there_is_no_room_the_bridges_own_facts_yield_and_nothing_is_lost() {
+        for (user, content_type, yielded) in [
+            (vec![("a".to_owned(), "1".to_owned()), ("traceparent".to_owned(), "2".to_owned())], Some("x/y"), 3),
+            (Vec::new(), Some("x/y"), 2),
+            (vec![("a".to_owned(), "1".to_owned())], None, 2),
+            (Vec::new(), None, 0),
+        ] {
+            let message = Message {
+                topic: "t".to_owned(),
+                payload: Bytes::from_static(b"\xff"),
+                retain: true,
+                properties: Properties {
+                    content_type: content_type.map(str::to_owned),
+                    response_topic: Some("answers".to_owned()),
+                    correlation_data: Some(Bytes::from_static(b"c")),
+                    user: user.clone(),
+                    ..Properties::default()
+                },
+                ..Message::default()
+            };
+            let entry = Entry { redrive: Some(Redrive { attempt: 1, causation: "op \u{0}".to_owned() }), ..entry(message) };
+            let encoded = encode(&entry);
+            check_rules(&encoded);
+            let names: Vec<&str> = encoded.attributes.iter().map(|attribute| attribute.name.as_ref()).collect();
+            let gone = attributes::YIELDING.iter().filter(|name| !names.contains(name)).count();
+            assert_eq!(gone, yielded, "{names:?}");
+            assert_eq!(told(&encoded, attributes::MESSAGE_ID), Some(entry.id.to_string()));
+            assert_eq!(told(&encoded, attributes::SOURCE).as_deref(), Some("plant"));
+            assert_eq!(told(&encoded, attributes::PUBLISHED_AT).as_deref(), Some("2026-03-01T12:00:00.123Z"));
+            assert_eq!(told(&encoded, attributes::RETAINED).as_deref(), Some("true"));
+            assert_eq!(told(&encoded, attributes::CAUSATION_ID).as_deref(), Some("op \u{0}"));
+            let decoded = attributes::decode(&encoded.attributes).unwrap();
+            assert_eq!((decoded.user, decoded.content_type.as_deref()), (user, content_type));
+            assert_eq!((decoded.response_topic.as_deref(), decoded.correlation_data.as_deref()), (Some("answers"), Some(&b"c"[..])));
         }
     }
 

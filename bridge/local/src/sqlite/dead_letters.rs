@@ -6,7 +6,7 @@ use super::value::{Id, Number, unknown};
 use crate::paging::{Cursor, PAGE_BYTES};
 use async_trait::async_trait;
 use bytes::Bytes;
-use causeway_core::dead_letter::{DeadLetter, DeadLetterState};
+use causeway_core::dead_letter::{DeadLetter, DeadLetterState, Redriven};
 use causeway_core::identity::EntryId;
 use causeway_core::message::{Message, Properties};
 use causeway_core::outcome::{Fault, FaultClass, Outcome};
@@ -23,15 +23,22 @@ pub struct SqliteDeadLetters {
 
 const PARK: &str = "
 INSERT INTO dlq (id, route, binding, session, source, address, category, error_code, reason, last_error, attempts, redrive_count, state,
-    failed_at, received_at, topic, qos, retain, headers, correlation_data, payload)
+    failed_at, received_at, topic, qos, retain, headers, correlation_data, payload, redriven_at, redriven_by, dropped_bytes, expires_at)
 VALUES (:id, :route, :binding, :session, :source, :address, :category, :error_code, :reason, :last_error, :attempts, :redrive_count, :state,
-    :failed_at, :received_at, :topic, :qos, :retain, :headers, :correlation_data, :payload)
-ON CONFLICT (id) DO NOTHING";
+    :failed_at, :received_at, :topic, :qos, :retain, :headers, :correlation_data, :payload, :redriven_at, :redriven_by, :dropped_bytes, NULL)
+ON CONFLICT (id) DO UPDATE
+SET route = excluded.route, binding = excluded.binding, session = excluded.session, source = excluded.source, address = excluded.address,
+    category = excluded.category, error_code = excluded.error_code, reason = excluded.reason, last_error = excluded.last_error,
+    attempts = excluded.attempts, state = excluded.state, failed_at = excluded.failed_at, received_at = excluded.received_at,
+    topic = excluded.topic, qos = excluded.qos, retain = excluded.retain, headers = excluded.headers,
+    correlation_data = excluded.correlation_data, payload = excluded.payload, redriven_at = excluded.redriven_at,
+    redriven_by = excluded.redriven_by, dropped_bytes = excluded.dropped_bytes, expires_at = NULL
+WHERE dlq.state = 'redriven' AND dlq.redrive_count = excluded.redrive_count";
 
 /// The columns in the order in which [`letter`] reads them.
-const SELECT: &str = "
+pub(super) const SELECT: &str = "
 SELECT id, route, binding, session, source, address, category, error_code, reason, last_error, attempts, redrive_count, state,
-    failed_at, received_at, topic, qos, retain, headers, correlation_data, payload FROM dlq";
+    failed_at, received_at, topic, qos, retain, headers, correlation_data, payload, redriven_at, redriven_by, dropped_bytes FROM dlq";
 
 const DELETE: &str = "DELETE FROM dlq WHERE id = ?";
 
@@ -87,6 +94,9 @@ fn park(connection: &Connection, letter: &DeadLetter) -> rusqlite::Result<()> {
         ":state": letter.state.as_str(), ":failed_at": Number(letter.failed_at.0), ":received_at": Number(letter.received_at.0),
         ":topic": topic, ":qos": qos, ":retain": retain, ":headers": headers, ":correlation_data": correlation_data.as_deref(),
         ":payload": &payload[..],
+        ":redriven_at": letter.redriven.as_ref().map(|redriven| Number(redriven.at.0)),
+        ":redriven_by": letter.redriven.as_ref().map(|redriven| redriven.request.as_str()),
+        ":dropped_bytes": letter.redriven.as_ref().map(|redriven| Number(redriven.dropped_bytes)),
     })?;
     Ok(())
 }
@@ -129,7 +139,7 @@ fn list(connection: &Connection, filter: DeadLetterFilter, limit: usize, cursor:
     Ok(page)
 }
 
-fn letter(row: &rusqlite::Row<'_>) -> rusqlite::Result<DeadLetter> {
+pub(super) fn letter(row: &rusqlite::Row<'_>) -> rusqlite::Result<DeadLetter> {
     let category = row.get_ref(6)?.as_str()?;
     let state = row.get_ref(12)?.as_str()?;
     let (Id(id), Number(failed_at), Number(received_at)) = (row.get(0)?, row.get(13)?, row.get(14)?);
@@ -150,7 +160,14 @@ fn letter(row: &rusqlite::Row<'_>) -> rusqlite::Result<DeadLetter> {
         failed_at: UnixMillis(failed_at),
         received_at: UnixMillis(received_at),
         message: message(row)?,
+        redriven: redriven(row)?,
     })
+}
+
+fn redriven(row: &rusqlite::Row<'_>) -> rusqlite::Result<Option<Redriven>> {
+    let Some(Number(at)) = row.get(21)? else { return Ok(None) };
+    let dropped_bytes = row.get::<_, Option<Number>>(23)?.map_or(0, |Number(bytes)| bytes);
+    Ok(Some(Redriven { at: UnixMillis(at), request: row.get::<_, Option<String>>(22)?.unwrap_or_default(), dropped_bytes }))
 }
 
 fn message(row: &rusqlite::Row<'_>) -> rusqlite::Result<Message> {

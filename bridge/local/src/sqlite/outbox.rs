@@ -166,7 +166,7 @@ impl Outbox for SqliteOutbox {
 }
 
 /// One transaction: the statement itself. No other writer can come between it and the look at what stands there.
-fn put(connection: &Connection, log: &LogName, slot: Slot, row: &Row) -> rusqlite::Result<Put> {
+pub(super) fn put(connection: &Connection, log: &LogName, slot: Slot, row: &Row) -> rusqlite::Result<Put> {
     let mut statement = connection.prepare_cached(PUT)?;
     let (pk, sk, epoch, drained, id) = (log.as_str(), Number(slot.0), Number(row.epoch().0), Number(row.drained().0), Id(row.id()));
     let inserted = match row {
@@ -187,6 +187,11 @@ fn put(connection: &Connection, log: &LogName, slot: Slot, row: &Row) -> rusqlit
     }
     let standing = connection.prepare_cached(META)?.query_row(params![pk, sk], meta)?;
     Ok(if standing.id == row.id() { Put::Stored } else { Put::Occupied(standing) })
+}
+
+/// Whose row stands at `slot`.
+pub(super) fn meta_at(connection: &Connection, log: &LogName, slot: Slot) -> rusqlite::Result<Option<RowMeta>> {
+    connection.prepare_cached(META)?.query_row(params![log.as_str(), Number(slot.0)], meta).optional()
 }
 
 /// Steps through the rows and stops at the end of the page: what lies beyond is never read, however long the log.

@@ -97,6 +97,7 @@ CREATE TABLE mail (
 
 ALTER TABLE dlq ADD COLUMN redriven_at ANY;
 ALTER TABLE dlq ADD COLUMN redriven_by TEXT;
+ALTER TABLE dlq ADD COLUMN dropped_bytes ANY;
 ALTER TABLE dlq ADD COLUMN expires_at ANY;
 
 CREATE INDEX dlq_by_expiry ON dlq (expires_at) WHERE expires_at IS NOT NULL;
@@ -182,7 +183,7 @@ pub(super) fn verify(connection: &Connection) -> rusqlite::Result<()> {
             revision, retired FROM outbox LIMIT 0",
         "SELECT log, epoch, lanes, state FROM registry LIMIT 0",
         "SELECT id, route, binding, session, source, address, category, error_code, reason, last_error, attempts, redrive_count, state, failed_at,
-            received_at, topic, qos, retain, headers, correlation_data, payload, redriven_at, redriven_by, expires_at FROM dlq LIMIT 0",
+            received_at, topic, qos, retain, headers, correlation_data, payload, redriven_at, redriven_by, dropped_bytes, expires_at FROM dlq LIMIT 0",
         "SELECT mailbox, id, posted_at, codec, body FROM mail LIMIT 0",
         "SELECT storage_identity FROM subscription_baselines LIMIT 0",
         "SELECT storage_identity, filter FROM managed_subscriptions LIMIT 0",

@@ -30,8 +30,8 @@ pub fn segment(id: u128, body: impl Into<Bytes>) -> Row {
     })
 }
 
-pub fn letter(id: u128) -> DeadLetter {
-    let entry = Entry {
+pub fn entry(id: u128) -> Entry {
+    Entry {
         id: Id128(id),
         route: "route".into(),
         source: "source".into(),
@@ -39,8 +39,11 @@ pub fn letter(id: u128) -> DeadLetter {
         expires_at: None,
         redrive: None,
         message: Message { topic: "topic".to_owned(), payload: Bytes::from_static(b"payload"), ..Message::default() },
-    };
-    DeadLetter::new(&entry, &Default::default(), &Fault::new(FaultCode::Refused, "no"), 1, UnixMillis(2))
+    }
+}
+
+pub fn letter(id: u128) -> DeadLetter {
+    DeadLetter::new(&entry(id), &Default::default(), &Fault::new(FaultCode::Refused, "no"), 1, UnixMillis(2))
 }
 
 const PATH: &str = "CAUSEWAY_TEST_STORE_PATH";

@@ -1,6 +1,6 @@
 //! What every [`DeadLetters`] store promises.
 
-use super::{cases, done, incompressible};
+use super::{done, incompressible, suite};
 use crate::{DeadLetterFilter, DeadLetters};
 use bytes::Bytes;
 use causeway_core::dead_letter::{DeadLetter, DeadLetterState};
@@ -10,39 +10,14 @@ use causeway_core::outcome::FaultClass;
 use causeway_core::units::UnixMillis;
 use std::sync::Arc;
 
-/// Expands to one test per case. `$make` is an async function that answers `(Arc<dyn DeadLetters>, what must live as long)`.
-#[macro_export]
-macro_rules! dead_letters_conformance {
-    ($make:expr) => {
-        $crate::__conformance_tests! { dead_letters, $make;
-            an_empty_store_has_no_letters,
-            a_letter_comes_back_whole,
-            the_same_id_again_changes_nothing,
-            concurrent_parks_of_one_letter_keep_one,
-            payloads_come_back_byte_for_byte,
-            large_payloads_come_back_byte_for_byte,
-            properties_come_back_whole,
-            every_category_and_state_comes_back,
-            extreme_numbers_come_back,
-            the_oldest_come_first,
-            each_condition_selects,
-            conditions_select_together,
-            pages_keep_their_limit_and_miss_nothing,
-            equal_milliseconds_do_not_stall_a_page,
-            a_filtered_list_is_paged_too,
-            deleting_what_was_read_does_not_disturb_the_next_page,
-            a_foreign_continuation_is_a_fault,
-            delete_answers_whether_there_was_one,
-            a_deleted_large_letter_leaves_nothing_behind,
-            creating_again_creates_nothing_and_loses_nothing,
-        }
-    };
-}
-
-cases! { DeadLetters;
+suite! { $
+    /// Expands to one test per case. `$make` is an async function that answers `(Arc<dyn DeadLetters>, what must live as long)`.
+    dead_letters_conformance, dead_letters, Arc<dyn DeadLetters>;
     an_empty_store_has_no_letters,
     a_letter_comes_back_whole,
     the_same_id_again_changes_nothing,
+    a_letter_that_was_put_back_can_die_again_once,
+    a_tombstone_comes_back_whole,
     concurrent_parks_of_one_letter_keep_one,
     payloads_come_back_byte_for_byte,
     large_payloads_come_back_byte_for_byte,
@@ -91,6 +66,7 @@ fn letter(id: u128, failed_at: u64) -> DeadLetter {
             retain: false,
             properties: Properties::default(),
         },
+        redriven: None,
     }
 }
 
@@ -188,6 +164,49 @@ async fn the_same_id_again_changes_nothing(store: Store) {
     assert_eq!(get(&store, 1).await, Some(first.clone()));
     assert_eq!(list(&store, &everything(), 10).await, [first]);
     assert!(list(&store, &DeadLetterFilter { route: Some("other".to_owned()), ..everything() }, 10).await.is_empty());
+}
+
+/// The letter in `state`, put back `redrives` times, with a payload of `length` bytes.
+fn again(state: DeadLetterState, redrives: u32, length: usize) -> DeadLetter {
+    let mut letter = DeadLetter { state, redrive_count: redrives, ..letter(1, 1_000 + u64::from(redrives)) };
+    letter.message.payload = incompressible(length, u64::from(redrives)).into();
+    letter
+}
+
+async fn a_letter_that_was_put_back_can_die_again_once(store: Store) {
+    // Large ones too, which a store may keep in parts: from small to large, and from large to small.
+    for (first, second) in [(10, 20), (10, 1_000_000), (1_000_000, 900_000), (1_000_000, 10)] {
+        let tombstone = again(DeadLetterState::Redriven, 2, first);
+        park(&store, &tombstone).await;
+        for replay in [0, 1, 3] {
+            park(&store, &again(DeadLetterState::Dead, replay, second)).await;
+            assert!(get(&store, 1).await.as_ref() == Some(&tombstone), "a replay of another count raised the dead");
+        }
+        let dead = again(DeadLetterState::Dead, 2, second);
+        park(&store, &dead).await;
+        assert!(get(&store, 1).await.as_ref() == Some(&dead), "the next death stands, whole");
+        assert!(list(&store, &everything(), 10).await == [dead.clone()], "and is listed once, under its new age");
+        for replay in [0, 1, 2, 3] {
+            park(&store, &DeadLetter { attempts: 99, ..again(DeadLetterState::Dead, replay, first) }).await;
+            assert!(get(&store, 1).await.as_ref() == Some(&dead), "a dead letter stays as it is");
+        }
+        assert!(delete(&store, 1).await);
+        let parked = again(DeadLetterState::Parked, 2, first);
+        park(&store, &parked).await;
+        park(&store, &dead).await;
+        assert!(get(&store, 1).await.as_ref() == Some(&parked), "a parked letter stays as it is");
+        assert!(delete(&store, 1).await);
+    }
+}
+
+async fn a_tombstone_comes_back_whole(store: Store) {
+    for (id, length) in [(1, 10), (2, 1_000_000)] {
+        let mut dead = letter(id, 1_000);
+        dead.message.payload = incompressible(length, 1).into();
+        let tombstone = dead.tombstone("op-1 \u{0} ünï", UnixMillis(1_700_000_000_999));
+        assert_eq!(tombstone.redriven.as_ref().map(|redriven| redriven.dropped_bytes > 0), Some(length > 10));
+        comes_back(&store, &tombstone).await;
+    }
 }
 
 async fn concurrent_parks_of_one_letter_keep_one(store: Store) {

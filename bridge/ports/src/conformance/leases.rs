@@ -1,44 +1,15 @@
 //! What every [`Leases`] store promises.
 
-use super::{cases, done};
+use super::{done, suite};
 use crate::{Leases, MemberRecord};
 use causeway_core::lease::row::{Evidence, LeaseRow, OwnerFacts, Tuple};
 use causeway_core::lease::{Condition, LeaseAnswer, LeaseWrite};
 use causeway_core::units::UnixMillis;
 use std::sync::Arc;
 
-/// Expands to one test per case. `$make` is an async function that answers `(Arc<dyn Leases>, what must live as long)`.
-#[macro_export]
-macro_rules! leases_conformance {
-    ($make:expr) => {
-        $crate::__conformance_tests! { leases, $make;
-            a_key_that_was_never_written_has_no_row,
-            a_row_is_created_once,
-            rows_come_back_whole,
-            extreme_numbers_come_back,
-            the_expected_row_is_replaced_as_a_whole,
-            every_field_of_the_tuple_counts,
-            evidence_counts_present_absent_and_changed,
-            what_the_owner_tells_of_itself_does_not_count,
-            a_holder_is_known_by_owner_and_version_alone,
-            a_condition_on_a_missing_row_is_refused_without_a_row,
-            a_released_row_stands_with_its_version,
-            of_many_who_create_exactly_one_is_written,
-            of_many_who_claim_one_tuple_exactly_one_is_written,
-            a_renewal_and_a_takeover_exclude_each_other,
-            keys_do_not_touch_each_other,
-            the_list_holds_every_lease_and_no_member,
-            a_list_longer_than_a_page_misses_nothing,
-            members_come_back_whole,
-            a_members_record_is_replaced,
-            a_removed_member_is_gone,
-            members_of_bridges_with_similar_names_are_kept_apart,
-            creating_again_creates_nothing_and_loses_nothing,
-        }
-    };
-}
-
-cases! { Leases;
+suite! { $
+    /// Expands to one test per case. `$make` is an async function that answers `(Arc<dyn Leases>, what must live as long)`.
+    leases_conformance, leases, Arc<dyn Leases>;
     a_key_that_was_never_written_has_no_row,
     a_row_is_created_once,
     rows_come_back_whole,

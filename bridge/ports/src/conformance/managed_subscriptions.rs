@@ -1,34 +1,13 @@
 //! What every [`ManagedSubscriptions`] store promises.
 
-use super::{cases, done};
+use super::{done, suite};
 use crate::ManagedSubscriptions;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Expands to one test per case. `$make` is an async function that answers `(Arc<dyn ManagedSubscriptions>, what must live as long)`.
-#[macro_export]
-macro_rules! managed_subscriptions_conformance {
-    ($make:expr) => {
-        $crate::__conformance_tests! { managed_subscriptions, $make;
-            what_nobody_told_is_not_the_same_as_none,
-            the_first_telling_stands,
-            of_many_who_tell_first_exactly_one_is_believed,
-            nothing_is_remembered_without_a_first_telling,
-            what_is_remembered_is_added,
-            remembering_nothing_tells_whether_there_is_a_row,
-            what_is_forgotten_is_gone,
-            the_last_filter_leaves_a_known_empty_set,
-            forgetting_makes_no_row,
-            many_change_the_set_at_once,
-            two_hundred_filters_come_back,
-            filters_of_any_text_come_back,
-            identities_do_not_touch_each_other,
-            creating_again_creates_nothing_and_loses_nothing,
-        }
-    };
-}
-
-cases! { ManagedSubscriptions;
+suite! { $
+    /// Expands to one test per case. `$make` is an async function that answers `(Arc<dyn ManagedSubscriptions>, what must live as long)`.
+    managed_subscriptions_conformance, managed_subscriptions, Arc<dyn ManagedSubscriptions>;
     what_nobody_told_is_not_the_same_as_none,
     the_first_telling_stands,
     of_many_who_tell_first_exactly_one_is_believed,

@@ -1,6 +1,6 @@
 //! What every [`Outbox`] promises.
 
-use super::{cases, done, incompressible};
+use super::{done, incompressible, suite};
 use crate::{LogRecord, LogState, Outbox, Page, Put};
 use bytes::Bytes;
 use causeway_core::identity::{Epoch, Id128, LogName, Position, Slot};
@@ -8,45 +8,9 @@ use causeway_core::rows::{Anchor, CODEC_POSTCARD_ZSTD, Head, Row, RowMeta, Segme
 use causeway_core::units::UnixMillis;
 use std::sync::Arc;
 
-/// Expands to one test per case. `$make` is an async function that answers `(Arc<dyn Outbox>, what must live as long)`.
-#[macro_export]
-macro_rules! outbox_conformance {
-    ($make:expr) => {
-        $crate::__conformance_tests! { outbox, $make;
-            an_empty_log_has_no_tail_no_head_and_no_rows,
-            the_same_row_put_twice_is_stored_both_times,
-            another_row_meets_what_stands_there,
-            a_deleted_slot_is_free_again,
-            concurrent_puts_at_one_slot_store_exactly_one,
-            concurrent_puts_of_one_row_are_all_stored,
-            the_tail_is_the_highest_slot_whatever_the_order_of_writes,
-            the_tail_ignores_the_head_row,
-            slots_are_ordered_as_numbers_up_to_the_largest,
-            the_head_moves_only_forward,
-            a_late_head_of_the_same_epoch_undoes_nothing,
-            concurrent_heads_leave_the_furthest,
-            a_head_comes_back_whole,
-            anchors_come_back_whole,
-            segments_come_back_whole,
-            a_page_begins_after_its_start_and_ends_with_its_end,
-            a_page_skips_missing_rows,
-            large_rows_are_split_into_pages,
-            many_small_rows_come_in_order,
-            a_page_sees_every_write_that_was_answered,
-            deletes_take_any_number_of_slots_and_spare_the_rest,
-            deleting_absent_rows_is_done,
-            deletes_leave_the_head_row_alone,
-            logs_do_not_see_each_other,
-            the_registry_keeps_the_highest_epoch,
-            the_registry_keeps_lanes_and_state,
-            the_registry_lists_the_logs_of_every_bridge,
-            usage_counts_writes_and_reads,
-            creating_again_creates_nothing_and_loses_nothing,
-        }
-    };
-}
-
-cases! { Outbox;
+suite! { $
+    /// Expands to one test per case. `$make` is an async function that answers `(Arc<dyn Outbox>, what must live as long)`.
+    outbox_conformance, outbox, Arc<dyn Outbox>;
     an_empty_log_has_no_tail_no_head_and_no_rows,
     the_same_row_put_twice_is_stored_both_times,
     another_row_meets_what_stands_there,

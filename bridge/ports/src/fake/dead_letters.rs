@@ -85,6 +85,7 @@ impl DeadLetters for FakeDeadLetters {
             if let Some(fault) = &state.refusal {
                 return Outcome::NotDone(fault.clone());
             }
+            state.letters.retain(|kept| kept.id != letter.id || !kept.may_be_replaced_by(letter));
             if state.letters.iter().all(|kept| kept.id != letter.id) {
                 let place = state.letters.partition_point(|kept| key(kept) < key(letter));
                 state.letters.insert(place, letter.clone());

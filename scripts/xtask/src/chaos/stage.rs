@@ -125,11 +125,11 @@ pub(super) struct Stage<'a> {
     clean: u64,
     /// What the former owner reported before each of the others that were waited for.
     exposures: Vec<u64>,
-    /// Connections that broke under an owner that stayed: what it had not acknowledged comes again.
-    pub broken_connections: u64,
     /// Whether the broker was to forget.
     pub broker_forgets: bool,
     peak: u64,
+    /// Connections to the broker before.
+    connections: u64,
     first: Lease,
     scenario: Scenario,
     seed: u64,
@@ -161,7 +161,7 @@ impl<'a> Stage<'a> {
         store.seed(random.next());
         queue.seed(random.next());
         field.network.witness().forget();
-        let terms = field.terms;
+        let (terms, connections) = (field.terms, field.network.witness().connections());
         let mut stage = Self {
             field,
             random,
@@ -171,9 +171,9 @@ impl<'a> Stage<'a> {
             failovers: Vec::new(),
             clean: 0,
             exposures: Vec::new(),
-            broken_connections: 0,
             broker_forgets: false,
             peak: 0,
+            connections,
             first,
             scenario,
             seed,
@@ -305,14 +305,20 @@ impl<'a> Stage<'a> {
         self.one_owner(&last).await
     }
 
-    /// The most duplicates that `hand_overs` and broken connections explain. What a worker reports is up to a second old: one more append, batch
-    /// of sends and window of the broker can have come since.
-    async fn bound(&self, hand_overs: u64) -> u64 {
+    /// The most duplicates that hand-overs and broken connections explain. What a worker reports is up to a second old: one more append, batch of
+    /// sends and window of the broker can have come since. A connection that breaks under an owner that stays makes the broker repeat its window.
+    async fn bound(&mut self, hand_overs: u64) -> u64 {
         let limits = &self.field.rig.settings;
-        let since = u64::from(limits.segment_max_messages) + u64::from(limits.max_in_flight) + u64::from(limits.receive_maximum);
+        let window = u64::from(limits.receive_maximum);
+        let since = u64::from(limits.segment_max_messages) + u64::from(limits.max_in_flight) + window;
         let foreseen: u64 = self.exposures.iter().map(|peak| peak + since).sum();
-        let unforeseen = hand_overs.saturating_sub(self.clean + self.exposures.len() as u64) + self.broken_connections;
-        foreseen + unforeseen * (self.peak.max(self.field.peak().await) + since)
+        let unforeseen = hand_overs.saturating_sub(self.clean + self.exposures.len() as u64);
+        let connections = self.field.network.witness().connections() - self.connections;
+        let broken = connections.saturating_sub(hand_overs);
+        if broken > 0 {
+            self.note(format!("{broken} connections to the broker made anew"));
+        }
+        foreseen + unforeseen * (self.peak.max(self.field.peak().await) + since) + broken * window
     }
 
     /// Waits until everything has arrived, and enters what has not.

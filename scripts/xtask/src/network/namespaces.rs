@@ -7,6 +7,7 @@ use crate::stack::process::start_ticks;
 use anyhow::{Context as _, Result, bail, ensure};
 use std::net::Ipv4Addr;
 use std::process::Stdio;
+use std::sync::atomic::{AtomicU16, Ordering};
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 
@@ -22,7 +23,11 @@ pub(super) struct Namespaces {
     /// The third byte of all addresses, `198.18.NET.x`: a range that is set aside for tests like this.
     net: u8,
     count: u8,
+    made: Vec<String>,
 }
+
+/// The number in the next name. The system removes a namespace some time after it was asked to: no name is used twice.
+static NEXT: AtomicU16 = AtomicU16::new(1);
 
 /// A process, told apart from an earlier one with the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,8 +54,8 @@ impl Owner {
 
 impl Drop for Namespaces {
     fn drop(&mut self) {
-        for number in 1..=self.count {
-            let _ = std::process::Command::new("ip").args(["netns", "del", &name(self.owner, number)]).stderr(Stdio::null()).status();
+        for namespace in &self.made {
+            let _ = std::process::Command::new("ip").args(["netns", "del", namespace]).stderr(Stdio::null()).status();
         }
         let _ = std::process::Command::new("ip").args(["link", "del", &self.owner.bridge()]).stderr(Stdio::null()).status();
     }
@@ -64,7 +69,7 @@ impl Namespaces {
         let pid = std::process::id();
         let owner = Owner { pid, start: start_ticks(pid).context("the system does not tell when this process started")? };
         let net = free_net(pid).await?;
-        let mut opened = Self { owner, net, count: 0 };
+        let mut opened = Self { owner, net, count: 0, made: Vec::new() };
         let bridge = owner.bridge();
         run("ip", &["link", "add", &bridge, "type", "bridge"]).await?;
         run("ip", &["addr", "add", &format!("{}/24", opened.host()), "dev", &bridge]).await?;
@@ -84,9 +89,11 @@ impl Namespaces {
     /// Makes another one.
     pub(super) async fn add(&mut self) -> Result<Place> {
         self.count = self.count.checked_add(1).filter(|count| *count < 250).context("too many network namespaces")?;
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let place =
-            Place { namespace: name(self.owner, self.count), address: Ipv4Addr::new(198, 18, self.net, self.count + 1), host: self.host() };
-        let (namespace, link) = (place.namespace.as_str(), format!("cw{}n{}", self.owner.pid, self.count));
+            Place { namespace: name(self.owner, number), address: Ipv4Addr::new(198, 18, self.net, self.count + 1), host: self.host() };
+        let (namespace, link) = (place.namespace.as_str(), format!("cw{}n{number}", self.owner.pid));
+        self.made.push(namespace.to_owned());
         run("ip", &["netns", "add", namespace]).await?;
         // The host's end vanishes with the namespace that holds the other one.
         run("ip", &["link", "add", &link, "type", "veth", "peer", "name", "eth0", "netns", namespace]).await?;
@@ -151,7 +158,7 @@ impl Place {
     }
 }
 
-fn name(owner: Owner, number: u8) -> String {
+fn name(owner: Owner, number: u16) -> String {
     format!("{PREFIX}{}-{}-{number}", owner.pid, owner.start)
 }
 
@@ -208,6 +215,6 @@ mod tests {
         assert_eq!(Owner::of("other"), None);
         assert_eq!(Owner::of("causeway-x-1-1"), None);
         assert!(owner.bridge().len() <= 15, "the kernel takes no longer names of interfaces");
-        assert!(format!("cw{}n{}", owner.pid, 250).len() <= 15);
+        assert!(format!("cw{}n{}", owner.pid, 60_000).len() <= 15);
     }
 }
