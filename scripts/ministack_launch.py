@@ -2,7 +2,7 @@
 
 The additions reach into private names of one release, so that release is asserted. Each one stands beside what it repairs:
 
-* CloudFormation refuses four resource types that our stacks use. They become records without a life of their own.
+* CloudFormation refuses resource types that our stacks use, and alarms on an expression. They become records without a life of their own.
 * CloudFormation drops time-to-live and point-in-time recovery of tables, and the VPC's `CidrBlock` attribute.
 * With AUTH=true, batch calls of SQS are authorised under names that AWS does not have.
 * With AUTH=true, policies that demand TLS shut out a client on plain HTTP, which is all there is on loopback.
@@ -23,6 +23,7 @@ def main() -> None:
     if found != PINNED:
         sys.exit(f"ministack {found} is installed, but this launcher is written for {PINNED}: run scripts/setup")
     add_resource_types()
+    record_alarms_on_expressions()
     add_vpc_cidr()
     add_table_settings()
     authorise_batches_like_aws()
@@ -57,13 +58,43 @@ def _record(prefix: str, attributes):
 
 
 def add_resource_types() -> None:
-    """Elastic IPs, NAT gateways and autoscaling, as records."""
+    """Elastic IPs, NAT gateways, rules of security groups, flow logs, composite alarms and autoscaling, as records."""
     handlers = _handlers()
     handlers.setdefault("AWS::EC2::EIP", _record("eipalloc-", lambda i: {"AllocationId": i, "PublicIp": "203.0.113.10"}))
     handlers.setdefault("AWS::EC2::NatGateway", _record("nat-", lambda i: {"NatGatewayId": i}))
+    handlers.setdefault("AWS::EC2::FlowLog", _record("fl-", lambda i: {"Id": i}))
+    for direction in ("Ingress", "Egress"):
+        handlers.setdefault(f"AWS::EC2::SecurityGroup{direction}", _record("sgr-", lambda i: {"Id": i}))
+    alarm = "arn:aws:cloudwatch:us-east-1:000000000000:alarm:"
+    handlers.setdefault("AWS::CloudWatch::CompositeAlarm", _record("composite-", lambda i: {"Arn": alarm + i}))
     handlers.setdefault("AWS::ApplicationAutoScaling::ScalableTarget", _record("service/scalable-", lambda i: {"ScalableTargetId": i}))
     policy = "arn:aws:autoscaling:us-east-1:000000000000:scalingPolicy:"
     handlers.setdefault("AWS::ApplicationAutoScaling::ScalingPolicy", _record(policy, lambda i: {"Arn": i}))
+
+
+def record_alarms_on_expressions() -> None:
+    """An alarm on an expression is never evaluated here; one on a metric is."""
+    alarm = _handlers()["AWS::CloudWatch::Alarm"]
+    prefix = "arn:aws:cloudwatch:us-east-1:000000000000:alarm:"
+    on_expression = _record("expression-", lambda i: {"Arn": prefix + i})
+    plain = dict(alarm)
+
+    def create(logical_id, properties, stack_name):
+        chosen = on_expression if properties.get("Metrics") else plain
+        return chosen["create"](logical_id, properties, stack_name)
+
+    def delete(identity, properties):
+        return None if identity.startswith("expression-") else plain["delete"](identity, properties)
+
+    alarm["create"], alarm["delete"] = create, delete
+    if "update" in plain:
+
+        def update(identity, old, new, *rest, **named):
+            if identity.startswith("expression-"):
+                return on_expression["update"](identity, old, new, None)
+            return plain["update"](identity, old, new, *rest, **named)
+
+        alarm["update"] = update
 
 
 def add_vpc_cidr() -> None:
