@@ -144,7 +144,7 @@ impl Bridge {
             redrive: None,
         };
         let destination = Destination { binding: self.binding.clone(), address: "telemetry".to_owned(), session: self.session.clone() };
-        DeadLetter::new(&entry, &destination, &Fault::new(FaultCode::Forbidden, "the queue's policy refused it"), 5, now)
+        DeadLetter::new(&entry, &destination, &Fault::new(FaultCode::NotAuthorized, "the queue's policy refused it"), 5, now)
     }
 
     /// Stops everything and settles the account.

@@ -79,6 +79,8 @@ pub struct Sweep {
     deleting: Vec<Slot>,
     finishing: Option<SweepEnd>,
     taken: u64,
+    /// An entry was left because enough were taken.
+    cut: bool,
     /// Expired entries that became dead letters.
     pub expired: u64,
     /// Entries without a configuration that became dead letters.
@@ -105,6 +107,7 @@ impl Sweep {
             deleting: Vec::new(),
             finishing: None,
             taken: 0,
+            cut: false,
             expired: 0,
             orphaned: 0,
             deleted: 0,
@@ -152,7 +155,7 @@ impl Sweep {
             if let Some(at) = self.loader.wake_at() {
                 return Step::Wait(at);
             }
-            self.finish(SweepEnd::Complete);
+            self.finish(if self.cut { SweepEnd::Stopped } else { SweepEnd::Complete });
             return self.poll(now, wall);
         }
         Step::Finished(self.finishing.clone().unwrap_or(SweepEnd::Complete))
@@ -182,6 +185,7 @@ impl Sweep {
                     None => continue,
                 };
                 if self.taken >= self.options.max_entries {
+                    self.cut = true;
                     continue;
                 }
                 self.taken += 1;
@@ -189,7 +193,7 @@ impl Sweep {
                 let destination = self.options.judge.destination_of(entry);
                 self.doomed.push_back((position, DeadLetter::new(entry, &destination, &fault, attempts, wall), expired));
             }
-            if self.taken >= self.options.max_entries && self.doomed.is_empty() {
+            if self.cut && self.doomed.is_empty() {
                 return self.finish(SweepEnd::Stopped);
             }
         }

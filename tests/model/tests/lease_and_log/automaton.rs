@@ -84,7 +84,9 @@ impl Hash for Automaton {
 
 type Taken = (Automaton, Arc<Vec<Output>>);
 
-static TAKEN: LazyLock<Mutex<HashMap<(u64, bool, u64), Taken>>> = LazyLock::new(Mutex::default);
+type Steps = HashMap<(u64, bool, u64), Taken>;
+
+static TAKEN: LazyLock<Mutex<Steps>> = LazyLock::new(Mutex::default);
 
 /// The number of a message of the model.
 pub fn number_of(entry: &Entry) -> u8 {
