@@ -8,7 +8,7 @@ import type { Budget } from "./budget.ts";
 import { seconds } from "./budget.ts";
 import type { SynthFault } from "./checks/fault.ts";
 import { interpolate, standIn, strikeOut, type Variables } from "./config/interpolate.ts";
-import { type BridgeConfig, brokerUrls, mqtt, optionalNanos } from "./config/model.ts";
+import { type BridgeConfig, brokerUrls, mqtt, nanos, optionalNanos } from "./config/model.ts";
 import { checkRules } from "./config/rules/index.ts";
 import { type SchemaFault, schemaFaults } from "./config/schema.ts";
 import { brokerSession, storageIdentity } from "./config/storage-identity.ts";
@@ -59,6 +59,11 @@ export interface ConfigDocument {
 export function drainSeconds(config: BridgeConfig): number {
   const drain = optionalNanos(config.bridge?.drain_timeout) ?? optionalNanos(config.bridge?.max_drain_timeout);
   return drain === undefined ? 10 : seconds(drain);
+}
+
+/** How long a stop may take in all in this configuration, in seconds. */
+export function shutdownSeconds(config: BridgeConfig): number {
+  return seconds(nanos(config.bridge?.shutdown_timeout, 30));
 }
 
 /**

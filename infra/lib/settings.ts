@@ -113,9 +113,9 @@ export interface Settings {
 
   /**
    * Secrets of the configuration by the `${NAME}` that stands for them: `ssm:/causeway/broker-ca`, `secretsmanager:causeway/broker` or
-   * `secretsmanager:causeway/broker#password`. Certificates and keys are PEM text.
+   * `secretsmanager:causeway/broker#password`. Certificates and keys are PEM text. `HINT_TOKEN` is one that the stack makes, unless it is given here.
    *
-   * @default - none
+   * @default - none but `HINT_TOKEN`
    */
   readonly secrets?: Readonly<Record<string, string>>;
 

@@ -35,6 +35,7 @@ export const PRICES = {
   lambdaGibSecond: 0.0000133334,
   lambdaMillion: 0.2,
   schedulerMillion: 1,
+  secretMonth: 0.4,
 } as const;
 
 /** A month as AWS counts it. */
@@ -59,6 +60,8 @@ export const SHAPE = {
   natGateways: 2,
   /** SQS, two of ECR, CloudWatch Logs, SSM, Secrets Manager. */
   interfaceEndpoints: 6,
+  /** The token of hints. */
+  secrets: 1,
   housekeepingRuns: (HOURS * 60) / 5,
   /** Estimated: seconds of a run of housekeeping, at 512 MiB. */
   housekeepingSeconds: 2,
@@ -138,6 +141,7 @@ export function month(messagesPerSecond: number): Month {
         SHAPE.housekeepingRuns * invocation +
         million(SHAPE.housekeepingRuns, PRICES.lambdaMillion + PRICES.schedulerMillion),
     },
+    { item: "Secrets Manager: the token of hints", dollars: SHAPE.secrets * PRICES.secretMonth },
     { item: "Gateway endpoints for DynamoDB and S3", dollars: 0 },
   ];
   const traffic = (bytes: number) => (messages * bytes) / GIB + logs;

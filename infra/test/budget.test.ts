@@ -21,7 +21,9 @@ import { findChecker } from "./checker.ts";
 
 const TESTS = fileURLToPath(new URL("../../tests", import.meta.url));
 const checker = findChecker();
-const withProgram = { skip: checker === undefined && "NO causeway PROGRAM WAS FOUND: only the vectors were compared" };
+const withProgram = {
+  skip: checker === undefined && "NO causeway PROGRAM OF THIS TREE WAS FOUND: only the vectors were compared",
+};
 
 type Case = Readonly<Record<string, number | string | boolean | undefined>>;
 const read = (path: string) => JSON.parse(readFileSync(path, "utf8"));

@@ -9,6 +9,7 @@ import {
   CausewayRules,
   checkConfig,
   checkImage,
+  checkShutdown,
   checkStopTimeout,
   checkSubnetsSpanTwoAzs,
   checkTableNames,
@@ -19,6 +20,7 @@ import {
   SynthRefused,
 } from "../lib/checks/index.ts";
 import { examine } from "../lib/checks/template.ts";
+import { shutdownSeconds } from "../lib/config-document.ts";
 import { PROP_RULES } from "../lib/constructs/faults.ts";
 import { configuration } from "./fixtures/configuration.ts";
 import { ALSO, FIXTURES, TemplateStack } from "./fixtures/rules.ts";
@@ -306,6 +308,16 @@ test("a stop fits into what Fargate waits, and drain and step-down into the stop
     assert.deepEqual(codes(checkStopTimeout(seconds, 1, 1)), ["CAUSEWAY_ECS_002"], String(seconds));
   }
   assert.deepEqual(codes(checkStopTimeout(120, Number.POSITIVE_INFINITY, 1)), ["CAUSEWAY_ECS_003"]);
+});
+
+test("a stop may take what the configuration gives it, and the last calls after that", () => {
+  assert.deepEqual(checkShutdown(120, 110), [], "the exact boundary");
+  assert.deepEqual(codes(checkShutdown(120, 110.001)), ["CAUSEWAY_ECS_011"]);
+  assert.deepEqual(codes(checkShutdown(120, Number.NaN)), ["CAUSEWAY_ECS_011"]);
+  assert.deepEqual(checkShutdown(Number.NaN, 30), [], "told by another rule");
+  const written = (change: string) => shutdownSeconds(configuration({ "deployment_mode: clustered": change }).value);
+  assert.equal(written("deployment_mode: clustered"), 30, "the program's default");
+  assert.equal(written("deployment_mode: clustered, shutdown_timeout: 2m"), 120);
 });
 
 test("names of tables are literal, valid and distinct, and every fault is told at once", () => {

@@ -14,7 +14,7 @@ import { MINIMAL } from "./support.ts";
 const FIXTURES = fileURLToPath(new URL("../../tests/fixtures", import.meta.url));
 const checker = findChecker();
 const withProgram = {
-  skip: checker === undefined && "NO causeway PROGRAM WAS FOUND: build it, or set CAUSEWAY_BINARY",
+  skip: checker === undefined && "NO causeway PROGRAM OF THIS TREE WAS FOUND: build it, or set CAUSEWAY_BINARY",
 };
 const VARIABLES = {};
 const SCENARIO = {};
@@ -127,7 +127,7 @@ test("the configuration that comes with the stack is accepted, and every part of
   const shipped = fileURLToPath(new URL("../config/bridge.yaml", import.meta.url));
   const env = variables({ ...MINIMAL });
   for (const program of [undefined, checker]) {
-    const document = loadConfigDocument([shipped], env, program, ["QUEUE_URL"]);
+    const document = loadConfigDocument([shipped], env, program, ["QUEUE_URL", "HINT_TOKEN"]);
     assert.deepEqual(checkConfig(document, { broker: [] }), []);
     assert.ok(document.text.includes("${QUEUE_URL}"), "the queue's address is left to the containers");
   }

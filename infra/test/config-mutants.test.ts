@@ -110,7 +110,7 @@ function mutate(document: Container, next: () => number): void {
 }
 
 test("schema and rules say of mutated configurations exactly what the program says", {
-  skip: checker === undefined && "NO causeway PROGRAM WAS FOUND: build it, or set CAUSEWAY_BINARY",
+  skip: checker === undefined && "NO causeway PROGRAM OF THIS TREE WAS FOUND: build it, or set CAUSEWAY_BINARY",
 }, () => {
   const next = random(SEED);
   const files = readdirSync(VALID).sort();

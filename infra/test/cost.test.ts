@@ -76,6 +76,10 @@ describe("what a month costs", () => {
       assert.deepEqual([Properties.Cpu, Properties.Memory], [String(SHAPE.vcpu * 1024), String(SHAPE.gib * 1024)]);
     }
     assert.equal(Object.keys(resources(templates(MINIMAL).bridge, "AWS::EC2::NatGateway")).length, SHAPE.natGateways);
+    assert.equal(
+      Object.keys(resources(templates(MINIMAL).bridge, "AWS::SecretsManager::Secret")).length,
+      SHAPE.secrets,
+    );
     const without = templates({ ...MINIMAL, vpc: { natGateways: 0 } }).bridge;
     const endpoints = Object.values(resources(without, "AWS::EC2::VPCEndpoint")).filter(
       ({ Properties }) => Properties.VpcEndpointType === "Interface",

@@ -126,6 +126,25 @@ test("ECS may read exactly the secrets of a task, start its log, and pull its im
   }
 });
 
+test("ECS may read the hint token for the tasks of both kinds, and nobody else may", () => {
+  const { bridge } = templates(MINIMAL);
+  const [token] = Object.keys(resources(bridge, "AWS::SecretsManager::Secret"));
+  assert.ok(token);
+  const readers = Object.values(resources(bridge, "AWS::IAM::Policy")).filter(({ Properties }) =>
+    JSON.stringify(Properties.PolicyDocument).includes("secretsmanager:"),
+  );
+  assert.equal(readers.length, 2, "two execution roles");
+  for (const kind of ["control", "worker"]) {
+    const read = statementsOf(bridge, `${kind}executionrole`).filter(({ Action }) =>
+      list(Action).some((action) => action.startsWith("secretsmanager:")),
+    );
+    assert.deepEqual(
+      read.map(({ Action, Resource }) => [list(Action), Resource]),
+      [[["secretsmanager:GetSecretValue"], { Ref: token }]],
+    );
+  }
+});
+
 test("redrive may empty the queue's own dead-letter queue only where that is switched on", () => {
   const moved = [
     "DeleteMessage",

@@ -58,6 +58,7 @@ test("the least that can be said makes everything that a bridge needs", () => {
     "AWS::SQS::QueuePolicy": 1,
     "AWS::SSM::Parameter": 1,
     "AWS::Scheduler::Schedule": 1,
+    "AWS::SecretsManager::Secret": 1,
     "Custom::CausewayBaseline": 1,
   });
   for (const type of WATCHING) assert.ok((counts(bridge)[type] ?? 0) >= 1, type);

@@ -58,6 +58,7 @@ export const IMPORTED: Settings = {
   ...MINIMAL,
   queue: { arn: "arn:aws:sqs:eu-west-1:123456789012:telemetry" },
   existingTables: true,
+  secrets: { HINT_TOKEN: "ssm:/plant/hint-token" },
   image: `123456789012.dkr.ecr.eu-west-1.amazonaws.com/causeway@sha256:${"a".repeat(64)}`,
   vpc: {
     id: "vpc-0123456789abcdef0",

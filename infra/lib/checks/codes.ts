@@ -18,6 +18,8 @@ export const RULES = {
   CAUSEWAY_ECS_009: "lower MinimumHealthyPercent to 0, or raise MaximumPercent to 200",
   CAUSEWAY_ECS_010:
     "take back the override: StopTimeout of the causeway container is a literal number of seconds from 1 to 120",
+  CAUSEWAY_ECS_011:
+    "lower bridge.shutdown_timeout in the configuration, or raise stopTimeoutSeconds (at most 120), until shutdown_timeout + 10 s fits",
   CAUSEWAY_NET_001: "choose subnets of two or more availability zones",
   CAUSEWAY_NET_002:
     "import the VPC or the subnets with literal zone names (Vpc.fromLookup, or fromVpcAttributes and fromSubnetAttributes with availabilityZone)",
@@ -50,6 +52,7 @@ export const RULES = {
   CAUSEWAY_CFG_012: "remove `bridge.cluster.endpoints`: each task finds its own address",
   CAUSEWAY_CFG_013: "write `delivery_mode: shared_outbox`",
   CAUSEWAY_CFG_014: "write `bridge: {metrics_exporter: emf}`",
+  CAUSEWAY_CFG_015: 'leave `http.transport_addr` out, or write ":8082"',
 } as const;
 
 /** The code of a rule. */

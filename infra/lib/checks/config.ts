@@ -2,6 +2,7 @@ import { isStandIn } from "../config/interpolate.ts";
 import { type BridgeConfig, isClustered, isTopicFilter, mqtt, type Role, sharedFilter } from "../config/model.ts";
 import { sessionBlock } from "../config/timing.ts";
 import type { ConfigDocument } from "../config-document.ts";
+import { PORTS } from "../ports.ts";
 import { refuse } from "./codes.ts";
 import type { SynthFault } from "./fault.ts";
 
@@ -63,7 +64,22 @@ function cluster(config: BridgeConfig): SynthFault[] {
       ),
     );
   }
+  const transport = config.http?.transport_addr;
+  if (config.http?.hint_token !== undefined && transport !== undefined && !reachable(transport)) {
+    faults.push(
+      refuse(
+        "CAUSEWAY_CFG_015",
+        "http.transport_addr",
+        `no hint would come in at ${transport}: the tasks reach each other on port ${PORTS.transport} alone`,
+      ),
+    );
+  }
   return faults;
+}
+
+/** Whether other tasks reach what listens there. */
+function reachable(address: string): boolean {
+  return address.endsWith(`:${PORTS.transport}`) && !/^(127\.|localhost:|\[::1\])/.test(address);
 }
 
 function sessions(config: BridgeConfig): SynthFault[] {

@@ -4,6 +4,7 @@ export { checkConfig } from "./config.ts";
 export { describe, type SynthFault, SynthRefused } from "./fault.ts";
 export { checkImage, type ImageSource } from "./image.ts";
 export {
+  checkShutdown,
   checkStopTimeout,
   checkTableNames,
   checkWorkerCount,

@@ -66,3 +66,18 @@ export function checkStopTimeout(stopSeconds: number, drainSeconds: number, step
     ),
   ];
 }
+
+/** Long enough for a stop that takes all the time that the configuration gives it. In seconds. */
+export function checkShutdown(stopSeconds: number, shutdownSeconds: number): SynthFault[] {
+  const needed = shutdownSeconds + STOP_MARGIN_SECONDS;
+  // What is no number of seconds is told by `checkStopTimeout`.
+  if (Token.isUnresolved(stopSeconds) || !Number.isSafeInteger(stopSeconds)) return [];
+  if (Number.isFinite(needed) && stopSeconds >= needed) return [];
+  return [
+    refuse(
+      "CAUSEWAY_ECS_011",
+      "bridge.shutdown_timeout",
+      `the task would be killed after ${stopSeconds} s, and its configuration lets a stop take ${shutdownSeconds} s: with ${STOP_MARGIN_SECONDS} s for the last calls, ${needed} s are needed`,
+    ),
+  ];
+}

@@ -7,13 +7,20 @@ import { Construct } from "constructs";
 import { type SynthFault, SynthRefused } from "../checks/fault.ts";
 import type { ImageSource } from "../checks/image.ts";
 import { checkConfig } from "../checks/index.ts";
-import { type BridgeConfig, type ConfigDocument, drainSeconds, loadConfigDocument } from "../config-document.ts";
+import {
+  type BridgeConfig,
+  type ConfigDocument,
+  drainSeconds,
+  loadConfigDocument,
+  shutdownSeconds,
+} from "../config-document.ts";
 import type { TableRole } from "../operations.ts";
 import { BridgeAlarms, type BridgeAlarmsProps } from "./alarms.ts";
 import { BaselineSeeds } from "./baseline.ts";
 import { ConfigDelivery } from "./config-delivery.ts";
 import { BridgeDashboard } from "./dashboard.ts";
 import { refuseProp } from "./faults.ts";
+import { HINT_TOKEN, HintToken, namesHintToken } from "./hint-token.ts";
 import { HousekeepingFunction, type HousekeepingFunctionProps } from "./housekeeping.ts";
 import type { Architecture } from "./image.ts";
 import type { LoadBalancerAttachmentProps } from "./load-balancer.ts";
@@ -109,7 +116,7 @@ export interface CausewayDynamoDBHAProps {
 
   /**
    * Secrets that the configuration names by a variable: `{ BROKER_CA: ecs.Secret.fromSsmParameter(…) }` for `ca_cert_pem: ${BROKER_CA}`. The tasks get
-   * their values at start; they stand in no template.
+   * their values at start; they stand in no template. `HINT_TOKEN` is made by the stack where the configuration names it and nothing gives it.
    *
    * @default - none
    */
@@ -248,6 +255,8 @@ export class CausewayDynamoDBHA extends Construct {
   public readonly configuration: ConfigDelivery;
   /** The network. */
   public readonly network: BridgeNetwork;
+  /** What the tasks' hints carry, where the configuration names it and it was not given. */
+  public readonly hintToken?: HintToken;
   /** The tables. */
   public readonly tables: IBridgeTables;
   /** The rows of managed subscriptions that the sessions start from. */
@@ -294,6 +303,9 @@ export class CausewayDynamoDBHA extends Construct {
       digest: this.document.digest,
     });
     this.baselines = this.seed(baselines, props.logRetention);
+    if (!given(props).has(HINT_TOKEN) && namesHintToken(this.document.text)) {
+      this.hintToken = new HintToken(this, "HintToken", { bridgeId: this.bridgeId });
+    }
     const environment = Object.fromEntries(Object.entries(queues).map(([name, queue]) => [name, queue.queueUrl]));
     const common = {
       bridgeId: this.bridgeId,
@@ -308,7 +320,7 @@ export class CausewayDynamoDBHA extends Construct {
       ...common,
       ...this.serviceProps(props),
       image: props.image ?? { kind: "tree" },
-      secrets,
+      secrets: { ...secrets, ...(this.hintToken && { [HINT_TOKEN]: this.hintToken.containerSecret }) },
     });
     this.housekeeping = new HousekeepingFunction(this, "Housekeeping", { ...common, ...props.housekeeping });
     this.redrive = new RedriveFunction(this, "Redrive", {
@@ -340,6 +352,7 @@ export class CausewayDynamoDBHA extends Construct {
       destinations: this.destinations,
       sources: this.sources,
       drainSeconds: drainSeconds(value),
+      shutdownSeconds: shutdownSeconds(value),
       stepDownSeconds: Math.max(
         0,
         ...sessions.filter((session) => session.exclusive).map((session) => session.stepDownGraceSeconds),
@@ -400,7 +413,13 @@ export class CausewayDynamoDBHA extends Construct {
 function loadDocument(props: CausewayDynamoDBHAProps): ConfigDocument {
   const { files, environment = {}, checker } = props.bridgeConfig;
   const container = [...Object.keys(props.queues ?? {}), ...Object.keys(props.secrets ?? {})];
+  if (!given(props).has(HINT_TOKEN)) container.push(HINT_TOKEN);
   return loadConfigDocument(files, environment, checker, container);
+}
+
+/** The variables that the props give. */
+function given({ bridgeConfig, queues, secrets }: CausewayDynamoDBHAProps): ReadonlySet<string> {
+  return new Set(Object.keys({ ...bridgeConfig.environment, ...queues, ...secrets }));
 }
 
 /** The names of tables that the configuration says. */

@@ -4,9 +4,9 @@ import type * as ecs from "aws-cdk-lib/aws-ecs";
 import * as elbv2 from "aws-cdk-lib/aws-elasticloadbalancingv2";
 import { Construct } from "constructs";
 import { SynthRefused } from "../checks/fault.ts";
+import { PORTS } from "../ports.ts";
 import { refuseProp } from "./faults.ts";
 import type { BridgeService } from "./service.ts";
-import { PORTS } from "./service.ts";
 
 /** What a load balancer's listener passes on to the bridge. */
 export interface LoadBalancerAttachmentProps {

@@ -9,7 +9,14 @@ import { Construct, type IDependable } from "constructs";
 import type { SynthFault } from "../checks/fault.ts";
 import { SynthRefused } from "../checks/fault.ts";
 import type { ImageSource } from "../checks/image.ts";
-import { checkImage, checkStopTimeout, checkSubnetsSpanTwoAzs, checkWorkerCount } from "../checks/index.ts";
+import {
+  checkImage,
+  checkShutdown,
+  checkStopTimeout,
+  checkSubnetsSpanTwoAzs,
+  checkWorkerCount,
+} from "../checks/index.ts";
+import { PORTS } from "../ports.ts";
 import { acknowledge, acknowledgeOwnStreams } from "./acknowledge.ts";
 import type { ConfigDelivery } from "./config-delivery.ts";
 import { refuseProp } from "./faults.ts";
@@ -18,9 +25,6 @@ import { LoadBalancerAttachment, type LoadBalancerAttachmentProps } from "./load
 import { statements } from "./permissions.ts";
 import { blockDeploy, PLACEHOLDER } from "./placeholder.ts";
 import type { IBridgeTables } from "./tables.ts";
-
-/** Where the tasks listen. */
-export const PORTS = { admin: 8080, monitor: 8081, transport: 8082 } as const;
 
 /** The kinds of tasks. Both run the bridge and may own its sessions; control also serves the admin interface and is exactly one. */
 export type TaskKind = "control" | "worker";
@@ -139,7 +143,8 @@ export interface BridgeServiceProps {
   readonly architecture?: Architecture;
 
   /**
-   * How long a task may take from SIGTERM to its end, in seconds: at most 120, and enough to drain, to step down, and 10 s more.
+   * How long a task may take from SIGTERM to its end, in seconds: at most 120, and enough to drain, to step down, and 10 s more; and 10 s more than
+   * `shutdownSeconds`.
    *
    * @default 120
    */
@@ -151,6 +156,13 @@ export interface BridgeServiceProps {
    * @default 10
    */
   readonly drainSeconds?: number;
+
+  /**
+   * How long a stop may take in all, in seconds: `shutdown_timeout` of the configuration; checked against `stopTimeoutSeconds`.
+   *
+   * @default 30
+   */
+  readonly shutdownSeconds?: number;
 
   /**
    * The longest `step_down_grace` of the configuration, in seconds; checked against `stopTimeoutSeconds`.
@@ -417,11 +429,12 @@ export class BridgeService extends Construct {
 }
 
 function checkServiceProps(props: BridgeServiceProps): SynthFault[] {
-  const { cpu = 512, memoryLimitMiB = 1024 } = props;
+  const { cpu = 512, memoryLimitMiB = 1024, stopTimeoutSeconds = 120 } = props;
   return [
     ...checkWorkerCount(props.workerDesiredCount ?? 2),
     ...checkImage(props.image),
-    ...checkStopTimeout(props.stopTimeoutSeconds ?? 120, props.drainSeconds ?? 10, props.stepDownSeconds ?? 15),
+    ...checkStopTimeout(stopTimeoutSeconds, props.drainSeconds ?? 10, props.stepDownSeconds ?? 15),
+    ...checkShutdown(stopTimeoutSeconds, props.shutdownSeconds ?? 30),
     ...checkBridgeId(props.bridgeId),
     ...checkSize(cpu, memoryLimitMiB),
     ...checkVariables(props.environment ?? {}, props.secrets ?? {}),

@@ -167,9 +167,11 @@ fn launch(container: &Container, somebody: &Cloud, program: &Path, dir: &Path, n
     environment.extend(somebody.environment());
     let document = environment.remove("CAUSEWAY_CONFIG_INLINE").context("the container has no configuration")?;
     let monitor = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
-    ensure!(!document.contains("\nhttp:"), "the configuration chooses its ports itself");
+    ensure!(document.contains("\nhttp:\n") && !document.contains("_addr:"), "the configuration chooses its ports itself");
+    // Tasks have a host each; here both share one.
+    let ports = format!("\nhttp:\n  monitor_addr: {monitor}\n  transport_addr: 127.0.0.1:0\n");
     let config = dir.join(format!("{name}.yaml"));
-    std::fs::write(&config, format!("{document}\nhttp:\n  monitor_addr: {monitor}\n")).context("cannot write the configuration")?;
+    std::fs::write(&config, document.replacen("\nhttp:\n", &ports, 1)).context("cannot write the configuration")?;
     Ok(Launch {
         binary: program.to_owned(),
         config,
