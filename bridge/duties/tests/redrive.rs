@@ -14,7 +14,7 @@ use causeway_duties::Store;
 use causeway_duties::redrive::{Ports, Report, run};
 use causeway_local::memory::{MemoryDeadLetters, MemoryOutbox, MemoryRedrives};
 use causeway_ports::fake::FakeSink;
-use causeway_ports::{Clock, DeadLetterFilter, DeadLetters, Mailbox, Moved, Outbox, PutBack, Redrives, Sink, SinkLimits};
+use causeway_ports::{DeadLetterFilter, DeadLetters, Mailbox, Moved, Outbox, PutBack, Redrives, Sink, SinkLimits};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -10,7 +10,7 @@ use causeway_core::lease::holder::Upkeep;
 use causeway_core::lease::standby::Candidate;
 use causeway_core::member::MemberOptions;
 use causeway_core::worker::options::OwnerOptions;
-use causeway_ports::{Clock, ConnectionGate, DeadLetters, Leases, ManagedSubscriptions, Outbox, Sink, Source};
+use causeway_ports::{Clock, ConnectionGate, DeadLetters, Leases, Mailbox, MailboxName, ManagedSubscriptions, Outbox, Sink, Source};
 use core::time::Duration;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -39,6 +39,10 @@ pub struct SessionParts {
     pub routes: Vec<RouteParts>,
     /// The log's store.
     pub outbox: Arc<dyn Outbox>,
+    /// How many lanes the log shall have.
+    pub lanes: u32,
+    /// Where others leave entries for this log; `None` where nobody can.
+    pub mailbox: Option<MailboxParts>,
     /// The log's limits and lingers.
     pub limits: OutboxOptions,
     /// After how long an entry handed to a send that never ended is taken up again; above every `send_timeout`.
@@ -71,6 +75,17 @@ impl core::fmt::Debug for SessionParts {
             .field("routes", &self.routes)
             .finish_non_exhaustive()
     }
+}
+
+/// A session's mailbox.
+#[derive(Clone)]
+pub struct MailboxParts {
+    /// Where it is kept: the store that has the log.
+    pub store: Arc<dyn Mailbox>,
+    /// Its name there.
+    pub name: MailboxName,
+    /// How often it is looked into.
+    pub poll: Duration,
 }
 
 /// What keeping account of a broker session's subscriptions needs.

@@ -96,6 +96,8 @@ impl Member {
             log: LogName::new("b", "s", 0).unwrap(),
             routes: Vec::new(),
             outbox: Arc::clone(outbox),
+            lanes: 1,
+            mailbox: None,
             limits: OutboxOptions::default(),
             stale_claim: Duration::from_secs(60),
             dead_letters: None,

@@ -5,7 +5,6 @@ use causeway_core::metrics::Metric;
 use causeway_core::redrive::{Mode, Request};
 use causeway_duties::redrive::{self, Report, guarantee};
 use causeway_lambda::{FunctionError, Invocation};
-use causeway_ports::Clock as _;
 use serde_json::{Value, json};
 
 /// Carries out the event: a redrive, or a batch of SQS messages with a redrive in each body.

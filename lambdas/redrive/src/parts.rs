@@ -33,7 +33,7 @@ impl Parts {
         let environment = Environment::load(&TABLES).await?;
         let (dlq, outbox) = (environment.table("CAUSEWAY_DLQ_TABLE"), environment.table("CAUSEWAY_OUTBOX_TABLE"));
         let letters = DynamoDeadLetters::new(environment.dynamodb()?, dlq);
-        let redrives = DynamoRedrives::new(environment.dynamodb()?, dlq, outbox);
+        let redrives = DynamoRedrives::new(letters.clone(), Some(outbox.to_owned()));
         let ports =
             Ports { letters: Arc::new(letters), redrives: Arc::new(redrives), sinks: sinks(&environment)?, clock: Arc::new(SystemClock) };
         let sqs = environment.aws.sqs(None).map_err(|fault| FunctionError::of("AWS_REGION", &fault))?;

@@ -2,17 +2,31 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 use aws_sdk_sqs::Client;
+use aws_sdk_sqs::config::{BehaviorVersion, Credentials, Region};
 use aws_sdk_sqs::error::ErrorMetadata;
 use aws_sdk_sqs::operation::get_queue_attributes::GetQueueAttributesOutput;
 use aws_sdk_sqs::operation::list_message_move_tasks::ListMessageMoveTasksOutput;
 use aws_sdk_sqs::operation::start_message_move_task::{StartMessageMoveTaskError, StartMessageMoveTaskOutput};
 use aws_sdk_sqs::types::{ListMessageMoveTasksResultEntry, QueueAttributeName};
-use aws_smithy_mocks::{RuleMode, mock, mock_client};
+use aws_smithy_mocks::{MockResponseInterceptor, Rule, RuleMode, create_mock_http_client, mock};
 use causeway_core::redrive::Request;
 use causeway_redrive::queue_move::run;
 use serde_json::json;
 
 const ARN: &str = "arn:aws:sqs:us-east-1:000000000000:dead";
+
+/// A client that gets these answers, in order.
+fn answering(rules: &[&Rule]) -> Client {
+    let answers = rules.iter().fold(MockResponseInterceptor::new().rule_mode(RuleMode::Sequential), |all, rule| all.with_rule(rule));
+    let config = aws_sdk_sqs::Config::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .region(Region::new("us-east-1"))
+        .credentials_provider(Credentials::new("key", "secret", None, None, "test"))
+        .http_client(create_mock_http_client())
+        .interceptor(answers)
+        .build();
+    Client::from_conf(config)
+}
 
 fn request(dry_run: bool) -> Request {
     Request::parse(&json!({"mode": "sqs", "queue": ARN, "dry_run": dry_run, "rate_per_second": 40}), "op").unwrap()
@@ -36,18 +50,18 @@ async fn a_move_that_is_under_way_is_an_answer_like_any_other() {
     let start = mock!(Client::start_message_move_task)
         .match_requests(|request| request.source_arn() == Some(ARN) && request.max_number_of_messages_per_second() == Some(40))
         .then_output(|| StartMessageMoveTaskOutput::builder().task_handle("handle").build());
-    let client = mock_client!(aws_sdk_sqs, RuleMode::Sequential, [&none, &start]);
+    let client = answering(&[&none, &start]);
     assert_eq!(run(&client, &request(false)).await.unwrap()["status"], "started");
 
     let found = mock!(Client::list_message_move_tasks).then_output(|| tasks(true));
-    let client = mock_client!(aws_sdk_sqs, RuleMode::Sequential, [&found]);
+    let client = answering(&[&found]);
     let second = run(&client, &request(false)).await.unwrap();
     assert_eq!((&second["status"], &second["moved"]), (&json!("already_running"), &json!(7)));
 
     let before = mock!(Client::list_message_move_tasks).then_output(|| tasks(false));
     let lost = mock!(Client::start_message_move_task).then_error(|| refusal("InvalidParameterValue", "There is already a task running."));
     let after = mock!(Client::list_message_move_tasks).then_output(|| tasks(true));
-    let client = mock_client!(aws_sdk_sqs, RuleMode::Sequential, [&before, &lost, &after]);
+    let client = answering(&[&before, &lost, &after]);
     assert_eq!(run(&client, &request(false)).await.unwrap()["status"], "already_running");
 }
 
@@ -57,7 +71,7 @@ async fn a_queue_that_is_no_dead_letter_queue_is_refused_clearly() {
     let start = mock!(Client::start_message_move_task)
         .then_error(|| refusal("InvalidParameterValue", "Source queue must be configured as a Dead Letter Queue."));
     let after = mock!(Client::list_message_move_tasks).then_output(|| tasks(false));
-    let client = mock_client!(aws_sdk_sqs, RuleMode::Sequential, [&before, &start, &after]);
+    let client = answering(&[&before, &start, &after]);
     let error = run(&client, &request(false)).await.unwrap_err();
     assert_eq!((error.code.as_str(), error.field.as_str()), ("not_a_dead_letter_queue", "queue"));
     assert!(error.message.contains("redrive policy"), "{error}");
@@ -71,7 +85,7 @@ async fn a_dry_run_only_looks() {
         builder.attributes(QueueAttributeName::ApproximateNumberOfMessages, "5").build()
     });
     let none = mock!(Client::list_message_move_tasks).then_output(|| tasks(false));
-    let client = mock_client!(aws_sdk_sqs, RuleMode::Sequential, [&attributes, &none]);
+    let client = answering(&[&attributes, &none]);
     let request = Request::parse(&json!({"mode": "sqs", "queue": url}), "op").unwrap();
     assert_eq!(run(&client, &request).await.unwrap(), json!({"status": "would_start", "messages": 5}));
 }

@@ -35,7 +35,6 @@ const FIELDS: &[(&str, &str)] = &[
     ("sessions[].options.session.will", "wills"),
     ("stores.dlq.auto_redrive_window", "redrive when a subscription returns"),
     ("stores.outbox.options.compaction_grace", "keeping settled messages"),
-    ("stores.outbox.options.mailbox_poll", "the mailbox"),
     ("stores.outbox.options.retention", "keeping settled messages"),
 ];
 

@@ -1,6 +1,6 @@
-//! `causeway dlq list` and `dlq show`.
+//! `causeway dlq list`, `dlq show` and `dlq delete`.
 
-use super::error::CliError;
+use super::error::{CliError, exit};
 use super::output::{self, Table};
 use super::{ConfigArgs, load};
 use crate::clock::SystemClock;
@@ -9,10 +9,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use causeway_core::dead_letter::{DeadLetter, DeadLetterState};
 use causeway_core::identity::EntryId;
-use causeway_core::outcome::{Fault, FaultClass, FaultCode};
+use causeway_core::outcome::{Fault, FaultClass, FaultCode, Outcome};
 use causeway_core::units::UnixMillis;
 use causeway_ports::{Clock as _, DeadLetterFilter, DeadLetters};
 use clap::{Args, Subcommand};
+use core::fmt;
+use serde::Serialize;
 use serde_json::{Value, json};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -23,6 +25,8 @@ use std::time::UNIX_EPOCH;
 pub enum DlqCommand {
     /// List dead letters, oldest first
     List(ListArgs),
+    /// Put dead letters back on their way
+    Redrive(Box<super::redrive::RedriveArgs>),
     /// Show one dead letter, its payload included
     Show {
         #[allow(missing_docs, reason = "clap shows what ConfigArgs says")]
@@ -35,6 +39,38 @@ pub enum DlqCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Delete dead letters for good: what was parked too, not what was put back
+    Delete(DeleteArgs),
+}
+
+/// Arguments of `dlq delete`.
+#[derive(Debug, Args)]
+pub struct DeleteArgs {
+    #[command(flatten)]
+    config: ConfigArgs,
+    #[command(flatten)]
+    which: Which,
+    /// Delete; without it the command only tells what it would delete
+    #[arg(long)]
+    yes: bool,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Which letters are deleted.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+struct Which {
+    /// The letters of these ids, in whatever state: 32 hexadecimal digits each
+    #[arg(long, num_args = 1..)]
+    id: Vec<String>,
+    /// Every letter of this route
+    #[arg(long)]
+    route: Option<String>,
+    /// Every letter
+    #[arg(long)]
+    all: bool,
 }
 
 /// Arguments of `dlq list`.
@@ -78,15 +114,16 @@ pub struct ListArgs {
 pub async fn execute(command: DlqCommand) -> Result<ExitCode, CliError> {
     match command {
         DlqCommand::List(args) => list(args).await,
+        DlqCommand::Redrive(args) => super::redrive::execute(*args).await,
         DlqCommand::Show { config, id, json } => show(&config, &id, json).await,
+        DlqCommand::Delete(args) => delete(args).await,
     }
 }
 
-async fn open(config: &ConfigArgs) -> Result<Arc<dyn DeadLetters>, CliError> {
+async fn open(config: &ConfigArgs, purpose: Purpose) -> Result<Arc<dyn DeadLetters>, CliError> {
     let config = load::load(config)?.config;
     let aws = wiring::aws(&config).await;
-    StoreSet::open_dead_letters(&config.stores, aws.as_ref(), Purpose::Look)?
-        .ok_or_else(|| CliError::unusable("stores.dlq is not configured"))
+    StoreSet::open_dead_letters(&config.stores, aws.as_ref(), purpose)?.ok_or_else(|| CliError::unusable("stores.dlq is not configured"))
 }
 
 fn told(fault: Fault) -> CliError {
@@ -95,7 +132,7 @@ fn told(fault: Fault) -> CliError {
 
 async fn list(args: ListArgs) -> Result<ExitCode, CliError> {
     let filter = filter(&args, SystemClock.wall())?;
-    let store = open(&args.config).await?;
+    let store = open(&args.config, Purpose::Look).await?;
     let limit = args.limit as usize;
     let (mut letters, mut continuation) = (Vec::new(), args.continuation.clone());
     loop {
@@ -133,9 +170,13 @@ async fn list(args: ListArgs) -> Result<ExitCode, CliError> {
 }
 
 async fn show(config: &ConfigArgs, id: &str, json: bool) -> Result<ExitCode, CliError> {
-    let id: EntryId = id.parse().map_err(|error| CliError::unusable(format!("--id {id}: {error}")))?;
-    let letter =
-        open(config).await?.get(id).await.map_err(told)?.ok_or_else(|| CliError::fault(format!("there is no dead letter {id}")))?;
+    let id = parsed(id)?;
+    let letter = open(config, Purpose::Look)
+        .await?
+        .get(id)
+        .await
+        .map_err(told)?
+        .ok_or_else(|| CliError::fault(format!("there is no dead letter {id}")))?;
     let view = view(&letter, true);
     if json {
         return output::json(&view);
@@ -145,6 +186,88 @@ async fn show(config: &ConfigArgs, id: &str, json: bool) -> Result<ExitCode, Cli
         table.row(vec![name.clone(), value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned)]);
     }
     output::line(&table.render())
+}
+
+fn parsed(id: &str) -> Result<EntryId, CliError> {
+    id.parse().map_err(|error| CliError::unusable(format!("--id {id}: {error}")))
+}
+
+/// Letters that are read at once, to be deleted one by one.
+const DELETED_AT_ONCE: usize = 200;
+
+/// What a deletion came to, or would.
+#[derive(Debug, Default, Serialize)]
+struct Deleted {
+    dry_run: bool,
+    matched: u64,
+    deleted: u64,
+    /// What is named and does not exist.
+    missing: Vec<EntryId>,
+}
+
+async fn delete(args: DeleteArgs) -> Result<ExitCode, CliError> {
+    let ids = args.which.id.iter().map(|id| parsed(id)).collect::<Result<Vec<_>, _>>()?;
+    let store = open(&args.config, if args.yes { Purpose::Change } else { Purpose::Look }).await?;
+    let mut deleted = Deleted { dry_run: !args.yes, ..Deleted::default() };
+    let result = if ids.is_empty() {
+        delete_all(&*store, args.which.route, args.yes, &mut deleted).await
+    } else {
+        delete_named(&*store, &ids, args.yes, &mut deleted).await
+    };
+    // What was done is told, also where it ended halfway.
+    let shown = if args.json { output::json(&json!(deleted)) } else { output::line(&deleted.to_string()) };
+    result?;
+    shown.map(|code| if deleted.missing.is_empty() { code } else { ExitCode::from(exit::FAULT) })
+}
+
+impl fmt::Display for Deleted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.dry_run {
+            write!(f, "{} dead letters would be deleted; say --yes to delete them", self.matched)?;
+        } else {
+            write!(f, "{} dead letters deleted", self.deleted)?;
+        }
+        self.missing.iter().try_for_each(|id| write!(f, "\nthere is no dead letter {id}"))
+    }
+}
+
+async fn delete_named(store: &dyn DeadLetters, ids: &[EntryId], yes: bool, deleted: &mut Deleted) -> Result<(), CliError> {
+    for id in ids {
+        let there = if yes { gone(store, *id).await? } else { store.get(*id).await.map_err(told)?.is_some() };
+        deleted.matched += u64::from(there);
+        deleted.deleted += u64::from(there && yes);
+        if !there {
+            deleted.missing.push(*id);
+        }
+    }
+    Ok(())
+}
+
+/// A tombstone is left alone: it keeps a replay of the first death from raising the letter again.
+async fn delete_all(store: &dyn DeadLetters, route: Option<String>, yes: bool, deleted: &mut Deleted) -> Result<(), CliError> {
+    let filter = DeadLetterFilter { route, ..DeadLetterFilter::default() };
+    let mut continuation = None;
+    loop {
+        let page = store.list(&filter, DELETED_AT_ONCE, continuation.as_deref()).await.map_err(told)?;
+        for letter in page.letters.iter().filter(|letter| letter.state != DeadLetterState::Redriven) {
+            deleted.matched += 1;
+            if yes {
+                deleted.deleted += u64::from(gone(store, letter.id).await?);
+            }
+        }
+        continuation = page.continuation;
+        if continuation.is_none() {
+            return Ok(());
+        }
+    }
+}
+
+/// Deletes one; answers whether there was one.
+async fn gone(store: &dyn DeadLetters, id: EntryId) -> Result<bool, CliError> {
+    match store.delete(id).await {
+        Outcome::Done(there) => Ok(there),
+        Outcome::NotDone(fault) | Outcome::Unknown(fault) => Err(told(fault)),
+    }
 }
 
 fn filter(args: &ListArgs, now: UnixMillis) -> Result<DeadLetterFilter, CliError> {
@@ -201,12 +324,14 @@ fn view(letter: &DeadLetter, with_payload: bool) -> Value {
         "last_error": letter.last_error,
         "attempts": letter.attempts,
         "redrive_count": letter.redrive_count,
+        "redriven_at": letter.redriven.as_ref().map(|redriven| output::time(redriven.at)),
+        "redriven_by": letter.redriven.as_ref().map(|redriven| &redriven.request),
         "failed_at": output::time(letter.failed_at),
         "received_at": output::time(letter.received_at),
         "topic": message.topic,
         "qos": message.qos,
         "retain": message.retain,
-        "payload_bytes": message.payload.len(),
+        "payload_bytes": message.payload.len() as u64 + letter.redriven.as_ref().map_or(0, |redriven| redriven.dropped_bytes),
     });
     let Some(fields) = view.as_object_mut().filter(|_| with_payload) else { return view };
     let properties = &message.properties;

@@ -6,7 +6,7 @@ use super::run::bounded;
 use super::{ConfigArgs, load, output};
 use crate::clock::SystemClock;
 use crate::http::{self, monitor::PREFIX};
-use crate::wiring::{self, Purpose, StoreSet, WiringError};
+use crate::wiring::{self, StorePart, WiringError};
 use causeway_aws::AwsClients;
 use causeway_core::config::{Config, StoreBackend};
 use causeway_core::outcome::{Fault, FaultCode};
@@ -68,6 +68,9 @@ impl From<WiringError> for Finding {
     }
 }
 
+/// `causeway stores create` makes no queues: they belong to whoever reads them.
+const NO_QUEUE: &str = "create the queue (the CDK stack does; by hand `aws sqs create-queue`), or correct the name, account and region";
+
 /// What to do about a fault of this kind, in general; the fault's own text says more.
 const fn remedy(code: FaultCode) -> &'static str {
     match code {
@@ -102,10 +105,9 @@ pub async fn execute(args: DoctorArgs) -> Result<ExitCode, CliError> {
     if let Some(clients) = &aws {
         findings.push(credentials(clients).await);
     }
-    findings.extend(outbox(config, aws.as_ref()).await);
-    findings.extend(dead_letters(config, aws.as_ref()).await);
-    findings.extend(leases(config, aws.as_ref()).await);
-    findings.extend(subscriptions(config, aws.as_ref()).await);
+    for part in StorePart::ALL {
+        findings.extend(store(part, config, aws.as_ref()).await);
+    }
     findings.extend(queues(config, aws.as_ref()).await);
     findings.extend(brokers(config).await);
     let well = findings.iter().all(|finding| finding.ok);
@@ -155,52 +157,23 @@ async fn credentials(clients: &AwsClients) -> Finding {
     }
 }
 
-async fn outbox(config: &Config, aws: Option<&AwsClients>) -> Option<Finding> {
-    let part = "stores.outbox";
-    if let Some(finding) = without_store(part, config.stores.outbox_backend()?) {
+async fn store(part: StorePart, config: &Config, aws: Option<&AwsClients>) -> Option<Finding> {
+    let name = part.name();
+    if let Some(finding) = without_store(name, part.backend(&config.stores)?) {
         return Some(finding);
     }
-    Some(match StoreSet::open_outbox(&config.stores, aws, Purpose::Look) {
-        Ok(Some(store)) => probed(part, bounded(store.probe()).await),
-        Ok(None) => return None,
-        Err(error) => error.into(),
-    })
-}
-
-async fn dead_letters(config: &Config, aws: Option<&AwsClients>) -> Option<Finding> {
-    let part = "stores.dlq";
-    if let Some(finding) = without_store(part, config.stores.dlq_backend()?) {
-        return Some(finding);
-    }
-    Some(match StoreSet::open_dead_letters(&config.stores, aws, Purpose::Look) {
-        Ok(Some(store)) => probed(part, bounded(store.probe()).await),
-        Ok(None) => return None,
-        Err(error) => error.into(),
-    })
-}
-
-async fn leases(config: &Config, aws: Option<&AwsClients>) -> Option<Finding> {
-    let part = "stores.lease";
-    if let Some(finding) = without_store(part, config.stores.lease_backend()?) {
-        return Some(finding);
-    }
-    Some(match StoreSet::open_leases(&config.stores, aws, Purpose::Look) {
-        Ok(Some(store)) => probed(part, bounded(store.probe()).await),
-        Ok(None) => return None,
-        Err(error) => error.into(),
-    })
-}
-
-async fn subscriptions(config: &Config, aws: Option<&AwsClients>) -> Option<Finding> {
-    let part = "stores.managed_subscriptions";
-    if let Some(finding) = without_store(part, config.stores.subscription_backend()?) {
-        return Some(finding);
-    }
-    Some(match StoreSet::open_subscriptions(&config.stores, aws, Purpose::Look) {
-        Ok(Some(store)) => probed(part, bounded(store.probe()).await),
-        Ok(None) => return None,
-        Err(error) => error.into(),
-    })
+    let mut unopened = None;
+    let probe = async {
+        match part.probe(&config.stores, aws).await {
+            Ok(answer) => answer.unwrap_or(Ok(())),
+            Err(error) => {
+                unopened = Some(error);
+                Ok(())
+            }
+        }
+    };
+    let answer = bounded(probe).await;
+    Some(unopened.map_or_else(|| probed(name, answer), Finding::from))
 }
 
 /// What there is to say where there is nothing to open: memory, or a file that a worker makes when it starts.
@@ -244,6 +217,7 @@ async fn queues(config: &Config, aws: Option<&AwsClients>) -> Vec<Finding> {
     for (id, sink) in sinks {
         findings.push(match bounded(sink.probe()).await {
             Ok(()) => Finding::good(format!("sender {id}"), "the queue is there and may be looked at"),
+            Err(fault) if fault.code == FaultCode::NotFound => Finding::bad(format!("sender {id}"), fault.to_string(), NO_QUEUE),
             Err(fault) => Finding::of(format!("sender {id}"), &fault),
         });
     }

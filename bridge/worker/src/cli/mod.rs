@@ -14,6 +14,7 @@ pub mod load;
 pub mod metrics;
 pub mod outbox;
 pub mod output;
+pub mod redrive;
 pub mod run;
 pub mod schema;
 pub mod stores;

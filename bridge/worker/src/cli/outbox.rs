@@ -1,4 +1,6 @@
-//! `causeway outbox stat`: what waits in the logs, read from the store and not from a worker.
+//! `causeway outbox stat`, `list` and `rebase`: what waits in the logs, read from the store and not from a worker, and the move after a restore.
+
+mod rebase;
 
 use super::error::CliError;
 use super::output::{self, Table};
@@ -26,6 +28,17 @@ pub enum OutboxCommand {
         #[arg(long)]
         json: bool,
     },
+    /// List the logs of the registry, and where each stands
+    List {
+        #[allow(missing_docs, reason = "clap shows what ConfigArgs says")]
+        #[command(flatten)]
+        config: ConfigArgs,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// After a table was restored: move every log on, and raise every lease. Stop every worker first
+    Rebase(rebase::RebaseArgs),
 }
 
 /// What stands in one log.
@@ -44,40 +57,72 @@ struct LogStat {
     oldest_created_at: Option<UnixMillis>,
 }
 
-/// Prints the figures of every log of the configured bridge.
+/// Prints the figures of every log of the configured bridge, or moves them on.
 ///
 /// # Errors
-/// Where the store cannot be read.
+/// Where the store cannot be read, or a worker still runs.
 pub async fn execute(command: OutboxCommand) -> Result<ExitCode, CliError> {
-    let OutboxCommand::Stat { config, json } = command;
-    let config = load::load(&config)?.config;
+    match command {
+        OutboxCommand::Stat { config, json } => show(&config, json, &FIGURES).await,
+        OutboxCommand::List { config, json } => show(&config, json, &PLACES).await,
+        OutboxCommand::Rebase(args) => rebase::execute(args).await,
+    }
+}
+
+/// A column: its head, and its cell for a log at a moment.
+type Column = (&'static str, fn(&LogStat, UnixMillis) -> String);
+
+/// What `stat` tells: how much waits.
+const FIGURES: [Column; 10] = [
+    LOG,
+    STATE,
+    EPOCH,
+    ("OWNER", |stat, _| stat.owner.clone().unwrap_or_else(|| "-".to_owned())),
+    TAIL,
+    ("DRAINED", |stat, _| stat.drained.to_string()),
+    SEGMENTS,
+    ("ENTRIES", |stat, _| stat.entries.to_string()),
+    ("BYTES", |stat, _| stat.bytes.to_string()),
+    OLDEST,
+];
+
+/// What `list` tells: which logs there are, and where each stands.
+const PLACES: [Column; 8] = [
+    LOG,
+    ("LANES", |stat, _| stat.lanes.to_string()),
+    EPOCH,
+    STATE,
+    ("HEAD", |stat, _| stat.drained.to_string()),
+    TAIL,
+    ("WAITING", |stat, _| stat.segments.to_string()),
+    OLDEST,
+];
+
+const LOG: Column = ("LOG", |stat, _| stat.log.clone());
+const STATE: Column = ("STATE", |stat, _| stat.state.to_owned());
+const EPOCH: Column = ("EPOCH", |stat, _| stat.epoch.to_string());
+const TAIL: Column = ("TAIL", |stat, _| stat.tail.to_string());
+const SEGMENTS: Column = ("SEGMENTS", |stat, _| stat.segments.to_string());
+const OLDEST: Column = ("OLDEST", |stat, now| stat.oldest_created_at.map_or_else(|| "-".to_owned(), |at| output::ago(now.since(at))));
+
+async fn show(config: &ConfigArgs, json: bool, columns: &[Column]) -> Result<ExitCode, CliError> {
+    let config = load::load(config)?.config;
     let aws = wiring::aws(&config).await;
     let outbox = StoreSet::open_outbox(&config.stores, aws.as_ref(), Purpose::Look)?
         .ok_or_else(|| CliError::unusable("stores.outbox is not configured"))?;
     let logs = outbox.list_logs().await.map_err(told)?;
     let mut stats = Vec::new();
     for record in logs.iter().filter(|record| record.log.bridge() == &*config.bridge.id) {
-        stats.push(stat(&*outbox, record).await.map_err(told)?);
+        stats.push(stat(outbox.as_ref(), record).await.map_err(told)?);
     }
     if json {
         let total: u64 = stats.iter().map(|stat| stat.entries).sum();
         return output::json(&serde_json::json!({ "bridge": config.bridge.id, "entries": total, "logs": stats }));
     }
     let now = SystemClock.wall();
-    let mut table = Table::new(&["LOG", "STATE", "EPOCH", "OWNER", "TAIL", "DRAINED", "SEGMENTS", "ENTRIES", "BYTES", "OLDEST"]);
+    let mut table = Table::new(&columns.iter().map(|(head, _)| *head).collect::<Vec<_>>());
     for stat in &stats {
-        table.row(vec![
-            stat.log.clone(),
-            stat.state.to_owned(),
-            stat.epoch.to_string(),
-            stat.owner.clone().unwrap_or_else(|| "-".to_owned()),
-            stat.tail.to_string(),
-            stat.drained.to_string(),
-            stat.segments.to_string(),
-            stat.entries.to_string(),
-            stat.bytes.to_string(),
-            stat.oldest_created_at.map_or_else(|| "-".to_owned(), |at| output::ago(now.since(at))),
-        ]);
+        table.row(columns.iter().map(|(_, cell)| cell(stat, now)).collect());
     }
     if stats.is_empty() {
         output::line("no log is registered yet: a worker registers its logs when it starts")

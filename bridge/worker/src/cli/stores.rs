@@ -2,7 +2,7 @@
 
 use super::error::CliError;
 use super::{ConfigArgs, load, output};
-use crate::wiring::{self, StoreSet};
+use crate::wiring::{self, StorePart, StoreSet};
 use causeway_core::config::{Config, StoreBackend};
 use clap::Subcommand;
 use serde_json::json;
@@ -52,8 +52,11 @@ pub async fn execute(command: StoresCommand) -> Result<ExitCode, CliError> {
 }
 
 fn tables(config: &Config) -> Vec<String> {
-    let name = |backend| if let Some(StoreBackend::Dynamodb { table }) = backend { Some(table) } else { None };
-    [config.stores.outbox_backend(), config.stores.dlq_backend()].into_iter().filter_map(name).collect()
+    let name = |part: StorePart| match part.backend(&config.stores) {
+        Some(StoreBackend::Dynamodb { table }) => Some(table),
+        Some(StoreBackend::Memory | StoreBackend::Sqlite { .. }) | None => None,
+    };
+    StorePart::ALL.into_iter().filter_map(name).collect()
 }
 
 /// Where DynamoDB is, if it is not AWS's own.

@@ -1,5 +1,6 @@
 //! Carries effects out: each becomes a task that ends with an event. No task outlives its [`Dispatch`].
 
+use crate::parts::{MailboxParts, SessionParts};
 use causeway_core::dead_letter::DeadLetter;
 use causeway_core::drain::{BatchId, ParkId};
 use causeway_core::identity::{LaneId, LogName};
@@ -31,14 +32,21 @@ pub struct Dispatch {
     tasks: JoinSet<Event>,
     log: LogName,
     outbox: Arc<dyn Outbox>,
+    mailbox: Option<MailboxParts>,
     dead_letters: Option<Arc<dyn DeadLetters>>,
 }
 
 impl Dispatch {
-    /// Tasks that call these stores.
+    /// Tasks that call the session's stores.
     #[must_use]
-    pub fn new(log: LogName, outbox: Arc<dyn Outbox>, dead_letters: Option<Arc<dyn DeadLetters>>) -> Self {
-        Self { tasks: JoinSet::new(), log, outbox, dead_letters }
+    pub fn new(parts: &SessionParts) -> Self {
+        Self {
+            tasks: JoinSet::new(),
+            log: parts.log.clone(),
+            outbox: Arc::clone(&parts.outbox),
+            mailbox: parts.mailbox.clone(),
+            dead_letters: parts.dead_letters.clone(),
+        }
     }
 
     /// The next event of a task that ended; never, while there is none. Cancel-safe.
@@ -53,15 +61,20 @@ impl Dispatch {
 
     /// Calls the log's store.
     pub fn call(&mut self, lane: LaneId, call: Call) {
-        let (outbox, log) = (Arc::clone(&self.outbox), self.log.in_lane(lane));
+        let (outbox, mailbox, log) = (Arc::clone(&self.outbox), self.mailbox.clone(), self.log.in_lane(lane));
         self.tasks.spawn(async move {
-            let doing = AssertUnwindSafe(tokio::time::timeout(STORE_TIMEOUT, answer(outbox.as_ref(), &log, &call))).catch_unwind();
-            let answer = match doing.await {
-                Ok(Ok(answer)) => answer,
-                Ok(Err(_)) => unanswered(&call, Fault::new(FaultCode::Timeout, format!("no answer within {} s", STORE_TIMEOUT.as_secs()))),
-                Err(_) => unanswered(&call, broken()),
-            };
+            let calling = answer(outbox.as_ref(), mailbox.as_ref(), &log, &call);
+            let answer = bounded(calling).await.unwrap_or_else(|fault| unanswered(&call, fault));
             Event::Log { lane, answer }
+        });
+    }
+
+    /// Reads the mailbox.
+    pub fn read_mail(&mut self, limit: usize) {
+        let mailbox = self.mailbox.clone();
+        self.tasks.spawn(async move {
+            let Some(MailboxParts { store, name, .. }) = mailbox else { return Event::MailRead(Err(no_mailbox())) };
+            Event::MailRead(bounded(store.read_mail(&name, limit)).await.and_then(|answer| answer))
         });
     }
 
@@ -96,14 +109,18 @@ impl Dispatch {
                 let fault = Fault::new(FaultCode::InvalidConfig, "there is no store for dead letters: set `stores.dlq`");
                 return Event::Parked { park, outcome: Outcome::NotDone(fault) };
             };
-            let doing = AssertUnwindSafe(tokio::time::timeout(STORE_TIMEOUT, store.park(&letter))).catch_unwind();
-            let outcome = match doing.await {
-                Ok(Ok(outcome)) => outcome,
-                Ok(Err(_)) => Outcome::Unknown(Fault::new(FaultCode::Timeout, format!("no answer within {} s", STORE_TIMEOUT.as_secs()))),
-                Err(_) => Outcome::Unknown(broken()),
-            };
+            let outcome = bounded(store.park(&letter)).await.unwrap_or_else(Outcome::Unknown);
             Event::Parked { park, outcome }
         });
+    }
+}
+
+/// What a store answered in time.
+async fn bounded<T>(call: impl Future<Output = T>) -> Result<T, Fault> {
+    match AssertUnwindSafe(tokio::time::timeout(STORE_TIMEOUT, call)).catch_unwind().await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(_)) => Err(Fault::new(FaultCode::Timeout, format!("no answer within {} s", STORE_TIMEOUT.as_secs()))),
+        Err(_) => Err(broken()),
     }
 }
 
@@ -115,7 +132,7 @@ fn no_mailbox() -> Fault {
     Fault::new(FaultCode::InvalidConfig, "this session has no mailbox")
 }
 
-async fn answer(outbox: &dyn Outbox, log: &LogName, call: &Call) -> Answer {
+async fn answer(outbox: &dyn Outbox, mailbox: Option<&MailboxParts>, log: &LogName, call: &Call) -> Answer {
     match call {
         Call::ReadTail => Answer::Tail(outbox.read_tail(log).await),
         Call::ReadHead => Answer::Head(outbox.read_head(log).await),
@@ -124,7 +141,10 @@ async fn answer(outbox: &dyn Outbox, log: &LogName, call: &Call) -> Answer {
         Call::Register { record, replaces } => {
             Answer::Registered(outbox.replace_record(&LogRecord::new(log.clone(), *record), *replaces).await)
         }
-        Call::MoveMail { .. } => Answer::Moved(Outcome::NotDone(no_mailbox())),
+        Call::MoveMail { slot, row, ids } => Answer::Moved(match mailbox {
+            Some(mailbox) => mailbox.store.move_mail(log, *slot, row, &mailbox.name, ids).await,
+            None => Outcome::NotDone(no_mailbox()),
+        }),
         Call::Put { slot, row } => Answer::Put(outbox.put(log, *slot, row).await),
         Call::ReadPage { purpose, after, up_to } => Answer::Page { purpose: *purpose, page: outbox.read_page(log, *after, *up_to).await },
         Call::PutHead { head } => Answer::HeadPut(outbox.put_head(log, head).await),

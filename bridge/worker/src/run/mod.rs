@@ -123,8 +123,8 @@ impl Session {
             owner: parts.owner.clone(),
             routes: parts.routes.iter().map(route_options).collect(),
             epoch: None,
-            lanes: 1,
-            mailbox_poll: None,
+            lanes: parts.lanes,
+            mailbox_poll: parts.mailbox.as_ref().map(|mailbox| mailbox.poll),
             retire_when_drained: false,
             segment: SegmentOptions::from(&parts.limits),
             send_linger: parts.limits.send_linger.get(),
@@ -147,7 +147,7 @@ impl Session {
         Ok(Self {
             engine: Engine::new(&parts, options, now),
             term: Term(0),
-            dispatch: Dispatch::new(parts.log.clone(), Arc::clone(&parts.outbox), parts.dead_letters.clone()),
+            dispatch: Dispatch::new(&parts),
             lease: parts.lease.as_ref().map(|lease| LeaseCalls::new(lease, &parts.session)),
             held: watch::Sender::new(None),
             source: None,
@@ -300,8 +300,7 @@ impl Session {
     async fn carry_out_for_owner(&mut self, effect: worker::Effect) {
         match effect {
             worker::Effect::Log { lane, call } => self.dispatch.call(lane, call),
-            // Not asked for: `mailbox_poll` is not set.
-            worker::Effect::ReadMail { .. } => {}
+            worker::Effect::ReadMail { limit } => self.dispatch.read_mail(limit),
             worker::Effect::Acknowledge(delivery) => {
                 if let Some(source) = &mut self.source {
                     source.acknowledge(delivery);
@@ -325,7 +324,7 @@ impl Session {
             Part::Owner { term, version } => {
                 self.term = *term;
                 self.term_began = self.now();
-                self.dispatch = Dispatch::new(self.parts.log.clone(), Arc::clone(&self.parts.outbox), self.parts.dead_letters.clone());
+                self.dispatch = Dispatch::new(&self.parts);
                 self.status.log = LogPhase::Opening;
                 info!(version, "the lease is held");
                 self.parts.lease.as_ref().map(|lease| (lease.candidate.owner.clone(), *version))

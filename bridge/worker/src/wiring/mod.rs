@@ -7,11 +7,11 @@ mod stores;
 mod subscriptions;
 
 pub use source::source_options;
-pub use stores::{Purpose, StoreSet};
+pub use stores::{Purpose, StorePart, StoreSet};
 pub use subscriptions::storage_identity;
 
 use crate::hints::HintBoard;
-use crate::parts::{NamedSinks, RouteParts, SessionParts};
+use crate::parts::{MailboxParts, NamedSinks, RouteParts, SessionParts};
 use crate::status::{LeaseStatus, SessionRole, SessionStatus, StatusBoard};
 use crate::telemetry::Metrics;
 use capped::CappedSink;
@@ -21,6 +21,7 @@ use causeway_core::config::{Config, Secret, SqsSenderSettings, StoreBackend};
 use causeway_core::dead_letter::Destination;
 use causeway_core::identity::LogName;
 use causeway_core::lease::row::OwnerFacts;
+use causeway_core::mailbox::MailboxName;
 use causeway_core::outcome::Fault;
 use causeway_ports::{Clock, Sink};
 use serde_json::{Value, json};
@@ -173,6 +174,10 @@ fn session_parts(
         stores.outbox.clone().ok_or_else(|| WiringError::new("stores.outbox", "E_MISSING", "routes need an outbox: configure one"))?;
     let log =
         LogName::new(&config.bridge.id, &session.id, 0).map_err(|error| WiringError::new(part.as_str(), "E_ID", error.to_string()))?;
+    let limits = config.stores.outbox.as_ref().map_or_else(OutboxOptions::default, |store| store.options.clone());
+    let name =
+        MailboxName::new(&config.bridge.id, &session.id).map_err(|error| WiringError::new(part.as_str(), "E_ID", error.to_string()))?;
+    let mailbox = stores.mailbox.clone().map(|store| MailboxParts { store, name, poll: limits.mailbox_poll.get() });
     let options = source_options(config, session, &part)?;
     let routes: Vec<RouteParts> = routes.iter().map(|route| route_parts(config, route, session, sinks)).collect::<Result<_, _>>()?;
     let status = SessionStatus {
@@ -193,7 +198,9 @@ fn session_parts(
         log,
         routes,
         outbox,
-        limits: config.stores.outbox.as_ref().map_or_else(OutboxOptions::default, |store| store.options.clone()),
+        lanes: session.lanes,
+        mailbox,
+        limits,
         stale_claim: config.stale_claim(),
         dead_letters: stores.dead_letters.clone(),
         start_source: source::starter(options.clone()),

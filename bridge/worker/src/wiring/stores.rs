@@ -1,12 +1,13 @@
 //! The stores.
 
 use super::WiringError;
-use causeway_aws::{AwsClients, DynamoDeadLetters, DynamoLeases, DynamoManagedSubscriptions, DynamoOutbox};
+use causeway_aws::{AwsClients, DynamoClient, DynamoDeadLetters, DynamoLeases, DynamoManagedSubscriptions, DynamoOutbox, DynamoRedrives};
 use causeway_core::config::model::Stores;
 use causeway_core::config::{Span, StoreBackend};
-use causeway_local::memory::{MemoryDeadLetters, MemoryLeases, MemoryManagedSubscriptions, MemoryOutbox};
-use causeway_local::sqlite::{OpenMode, SqliteManagedSubscriptions, SqliteStore};
-use causeway_ports::{DeadLetters, Leases, ManagedSubscriptions, Outbox};
+use causeway_core::outcome::Fault;
+use causeway_local::memory::{MemoryDeadLetters, MemoryLeases, MemoryManagedSubscriptions, MemoryOutbox, MemoryRedrives};
+use causeway_local::sqlite::{LocalStoreError, OpenMode, SqliteManagedSubscriptions, SqliteStore};
+use causeway_ports::{DeadLetters, Leases, LogStore, Mailbox, ManagedSubscriptions, Outbox, Redrives, TwoStores};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -17,6 +18,9 @@ pub enum Purpose {
     Run,
     /// To look, beside a running worker or without one.
     Look,
+    /// To change what is kept: a SQLite file is locked as for a run, so that no worker may use it meanwhile. What is in a worker's memory is out of
+    /// reach.
+    Change,
 }
 
 /// The stores of a process.
@@ -24,8 +28,12 @@ pub enum Purpose {
 pub struct StoreSet {
     /// Where logs are kept.
     pub outbox: Option<Arc<dyn Outbox>>,
+    /// The mailboxes of these logs: the same store.
+    pub mailbox: Option<Arc<dyn Mailbox>>,
     /// Where dead letters are kept.
     pub dead_letters: Option<Arc<dyn DeadLetters>>,
+    /// What puts them back: in one transaction where one store has both, else at least once.
+    pub redrives: Option<Arc<dyn Redrives>>,
     /// Where leases are kept.
     pub leases: Option<Arc<dyn Leases>>,
     /// Where it is kept what sessions have subscribed to.
@@ -38,47 +46,153 @@ impl core::fmt::Debug for StoreSet {
     }
 }
 
+/// A store that a configuration names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StorePart {
+    /// Logs and their mail.
+    Outbox,
+    /// Dead letters.
+    DeadLetters,
+    /// Leases and members.
+    Leases,
+    /// What sessions have subscribed to.
+    Subscriptions,
+}
+
+/// The answer of a call to a store that may not be configured.
+macro_rules! asked {
+    ($opened:expr, $call:ident) => {
+        match $opened? {
+            Some(store) => Some(store.$call().await),
+            None => None,
+        }
+    };
+}
+
+impl StorePart {
+    /// Every part, in the order of the configuration's documentation.
+    pub const ALL: [Self; 4] = [Self::Outbox, Self::DeadLetters, Self::Leases, Self::Subscriptions];
+
+    /// Its place in the configuration.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Outbox => "stores.outbox",
+            Self::DeadLetters => "stores.dlq",
+            Self::Leases => "stores.lease",
+            Self::Subscriptions => "stores.managed_subscriptions",
+        }
+    }
+
+    /// What keeps it, where it is configured.
+    #[must_use]
+    pub fn backend(self, stores: &Stores) -> Option<StoreBackend> {
+        match self {
+            Self::Outbox => stores.outbox_backend(),
+            Self::DeadLetters => stores.dlq_backend(),
+            Self::Leases => stores.lease_backend(),
+            Self::Subscriptions => stores.subscription_backend(),
+        }
+    }
+
+    /// Asks the store whether it can be used; `None` where it is not configured.
+    ///
+    /// # Errors
+    /// Why it cannot be opened.
+    pub async fn probe(self, stores: &Stores, aws: Option<&AwsClients>) -> Result<Option<Result<(), Fault>>, WiringError> {
+        let purpose = Purpose::Look;
+        Ok(match self {
+            Self::Outbox => asked!(StoreSet::open_outbox(stores, aws, purpose), probe),
+            Self::DeadLetters => asked!(StoreSet::open_dead_letters(stores, aws, purpose), probe),
+            Self::Leases => asked!(StoreSet::open_leases(stores, aws, purpose), probe),
+            Self::Subscriptions => asked!(StoreSet::open_subscriptions(stores, aws, purpose), probe),
+        })
+    }
+
+    async fn create(self, stores: &Stores, aws: Option<&AwsClients>) -> Result<Vec<String>, WiringError> {
+        let failed = |error: LocalStoreError| self.failed(&error);
+        let purpose = Purpose::Run;
+        let created = match (self, self.backend(stores)) {
+            (_, None | Some(StoreBackend::Memory)) => None,
+            (_, Some(StoreBackend::Sqlite { path })) => return SqliteStore::create(&path).map_err(failed),
+            (Self::Outbox, _) => asked!(StoreSet::open_outbox(stores, aws, purpose), create),
+            (Self::DeadLetters, _) => asked!(StoreSet::open_dead_letters(stores, aws, purpose), create),
+            (Self::Leases, _) => asked!(StoreSet::open_leases(stores, aws, purpose), create),
+            (Self::Subscriptions, _) => asked!(StoreSet::open_subscriptions(stores, aws, purpose), create),
+        };
+        created.unwrap_or_else(|| Ok(Vec::new())).map_err(|fault| WiringError::of(self.name(), &fault))
+    }
+
+    fn failed(self, error: &LocalStoreError) -> WiringError {
+        WiringError::new(self.name(), error.code(), error.to_string())
+    }
+
+    fn file(self, path: &Path, mode: OpenMode) -> Result<SqliteStore, WiringError> {
+        SqliteStore::open(path, mode).map_err(|error| self.failed(&error))
+    }
+
+    /// Opens it: in memory, in a file, or in a table.
+    fn open<S>(
+        self,
+        stores: &Stores,
+        aws: Option<&AwsClients>,
+        purpose: Purpose,
+        memory: impl FnOnce() -> S,
+        sqlite: impl FnOnce(&Path, OpenMode) -> Result<S, WiringError>,
+        dynamodb: impl FnOnce(DynamoClient, String) -> S,
+    ) -> Result<Option<S>, WiringError> {
+        let part = self.name();
+        Ok(match self.backend(stores) {
+            None => None,
+            Some(StoreBackend::Memory) if purpose != Purpose::Run => return Err(in_memory(part)),
+            Some(StoreBackend::Memory) => Some(memory()),
+            Some(StoreBackend::Sqlite { path }) => Some(sqlite(&path, open_mode(purpose))?),
+            Some(StoreBackend::Dynamodb { table }) => {
+                Some(dynamodb(clients(part, aws)?.dynamodb().map_err(|fault| WiringError::of(part, &fault))?, table))
+            }
+        })
+    }
+}
+
+/// Dead letters, and what makes tombstones of them.
+struct Letters {
+    letters: Arc<dyn DeadLetters>,
+    tombstones: Arc<dyn Redrives>,
+}
+
 impl StoreSet {
     /// Opens the configured stores. Nothing is asked of DynamoDB yet.
     ///
     /// # Errors
     /// Every store that cannot be opened.
     pub fn open(stores: &Stores, aws: Option<&AwsClients>, purpose: Purpose) -> Result<Self, Vec<WiringError>> {
-        let (mut set, mut errors) = (Self::default(), Vec::new());
-        match Self::open_outbox(stores, aws, purpose) {
-            Ok(outbox) => set.outbox = outbox,
-            Err(error) => errors.push(error),
-        }
-        match Self::open_dead_letters(stores, aws, purpose) {
-            Ok(dead_letters) => set.dead_letters = dead_letters,
-            Err(error) => errors.push(error),
-        }
-        match Self::open_leases(stores, aws, purpose) {
-            Ok(leases) => set.leases = leases,
-            Err(error) => errors.push(error),
-        }
-        match Self::open_subscriptions(stores, aws, purpose) {
-            Ok(subscriptions) => set.subscriptions = subscriptions,
-            Err(error) => errors.push(error),
-        }
+        let mut errors = Vec::new();
+        let log = kept(Self::open_outbox(stores, aws, purpose), &mut errors);
+        let letters = kept(Self::letters(stores, aws, purpose), &mut errors);
+        let set = Self {
+            outbox: log.clone().map(|log| log as Arc<dyn Outbox>),
+            redrives: log.as_ref().zip(letters.as_ref()).map(|(log, letters)| redrives(stores, log, letters)),
+            mailbox: log.map(|log| log as Arc<dyn Mailbox>),
+            dead_letters: letters.map(|letters| letters.letters),
+            leases: kept(Self::open_leases(stores, aws, purpose), &mut errors),
+            subscriptions: kept(Self::open_subscriptions(stores, aws, purpose), &mut errors),
+        };
         if errors.is_empty() { Ok(set) } else { Err(errors) }
     }
 
-    /// Opens the outbox alone.
+    /// Opens the outbox alone, its mailboxes included.
     ///
     /// # Errors
     /// Why it cannot be opened.
-    pub fn open_outbox(stores: &Stores, aws: Option<&AwsClients>, purpose: Purpose) -> Result<Option<Arc<dyn Outbox>>, WiringError> {
-        const PART: &str = "stores.outbox";
-        Ok(match stores.outbox_backend() {
-            None => None,
-            Some(StoreBackend::Memory) if purpose == Purpose::Look => return Err(in_memory(PART)),
-            Some(StoreBackend::Memory) => Some(Arc::new(MemoryOutbox::new())),
-            Some(StoreBackend::Sqlite { path }) => Some(Arc::new(sqlite(PART, &path, purpose)?.outbox())),
-            Some(StoreBackend::Dynamodb { table }) => {
-                Some(Arc::new(DynamoOutbox::new(clients(PART, aws)?.dynamodb().map_err(|fault| WiringError::of(PART, &fault))?, table)))
-            }
-        })
+    pub fn open_outbox(stores: &Stores, aws: Option<&AwsClients>, purpose: Purpose) -> Result<Option<Arc<dyn LogStore>>, WiringError> {
+        StorePart::Outbox.open(
+            stores,
+            aws,
+            purpose,
+            || Arc::new(MemoryOutbox::new()) as Arc<dyn LogStore>,
+            |path, mode| Ok(Arc::new(StorePart::Outbox.file(path, mode)?.outbox())),
+            |client, table| Arc::new(DynamoOutbox::new(client, table)),
+        )
     }
 
     /// Opens the store of dead letters alone.
@@ -90,21 +204,36 @@ impl StoreSet {
         aws: Option<&AwsClients>,
         purpose: Purpose,
     ) -> Result<Option<Arc<dyn DeadLetters>>, WiringError> {
-        const PART: &str = "stores.dlq";
+        Ok(Self::letters(stores, aws, purpose)?.map(|letters| letters.letters))
+    }
+
+    fn letters(stores: &Stores, aws: Option<&AwsClients>, purpose: Purpose) -> Result<Option<Letters>, WiringError> {
         let options = stores.dlq.as_ref().map(|store| &store.options);
-        Ok(match stores.dlq_backend() {
-            None => None,
-            Some(StoreBackend::Memory) if purpose == Purpose::Look => return Err(in_memory(PART)),
-            Some(StoreBackend::Memory) => Some(Arc::new(MemoryDeadLetters::new())),
-            Some(StoreBackend::Sqlite { path }) => Some(Arc::new(sqlite(PART, &path, purpose)?.dead_letters())),
-            Some(StoreBackend::Dynamodb { table }) => {
-                let client = clients(PART, aws)?.dynamodb().map_err(|fault| WiringError::of(PART, &fault))?;
+        let mail_table = match stores.outbox_backend() {
+            Some(StoreBackend::Dynamodb { table }) => Some(table),
+            Some(StoreBackend::Memory | StoreBackend::Sqlite { .. }) | None => None,
+        };
+        StorePart::DeadLetters.open(
+            stores,
+            aws,
+            purpose,
+            || {
+                let letters = Arc::new(MemoryDeadLetters::new());
+                // Only ever marks: the mail goes where the outbox is.
+                let tombstones = Arc::new(MemoryRedrives::new(Arc::clone(&letters), Arc::new(MemoryOutbox::new())));
+                Letters { letters, tombstones }
+            },
+            |path, mode| {
+                let letters = StorePart::DeadLetters.file(path, mode)?.dead_letters();
+                Ok(Letters { tombstones: Arc::new(letters.redrives()), letters: Arc::new(letters) })
+            },
+            |client, table| {
                 let letters = DynamoDeadLetters::new(client, table)
                     .with_retention(options.and_then(|options| options.retention).map(Span::get))
                     .with_max_pages(options.map_or(100, |options| options.max_scan_pages));
-                Some(Arc::new(letters))
-            }
-        })
+                Letters { tombstones: Arc::new(DynamoRedrives::new(letters.clone(), mail_table)), letters: Arc::new(letters) }
+            },
+        )
     }
 
     /// Opens the store of leases alone.
@@ -112,16 +241,14 @@ impl StoreSet {
     /// # Errors
     /// Why it cannot be opened.
     pub fn open_leases(stores: &Stores, aws: Option<&AwsClients>, purpose: Purpose) -> Result<Option<Arc<dyn Leases>>, WiringError> {
-        const PART: &str = "stores.lease";
-        Ok(match stores.lease_backend() {
-            None => None,
-            Some(StoreBackend::Memory) if purpose == Purpose::Look => return Err(in_memory(PART)),
-            Some(StoreBackend::Memory) => Some(Arc::new(MemoryLeases::new())),
-            Some(StoreBackend::Sqlite { .. }) => return Err(WiringError::new(PART, "E_STORE", "a lease cannot be kept in SQLite")),
-            Some(StoreBackend::Dynamodb { table }) => {
-                Some(Arc::new(DynamoLeases::new(clients(PART, aws)?.dynamodb().map_err(|fault| WiringError::of(PART, &fault))?, table)))
-            }
-        })
+        StorePart::Leases.open(
+            stores,
+            aws,
+            purpose,
+            || Arc::new(MemoryLeases::new()) as Arc<dyn Leases>,
+            |_, _| Err(WiringError::new(StorePart::Leases.name(), "E_STORE", "a lease cannot be kept in SQLite")),
+            |client, table| Arc::new(DynamoLeases::new(client, table)),
+        )
     }
 
     /// Opens the store of managed subscriptions alone.
@@ -133,21 +260,17 @@ impl StoreSet {
         aws: Option<&AwsClients>,
         purpose: Purpose,
     ) -> Result<Option<Arc<dyn ManagedSubscriptions>>, WiringError> {
-        const PART: &str = "stores.managed_subscriptions";
-        Ok(match stores.subscription_backend() {
-            None => None,
-            Some(StoreBackend::Memory) if purpose == Purpose::Look => return Err(in_memory(PART)),
-            Some(StoreBackend::Memory) => Some(Arc::new(MemoryManagedSubscriptions::new())),
-            Some(StoreBackend::Sqlite { path }) => {
-                let mode = open_mode(purpose);
-                let store = SqliteManagedSubscriptions::open(&path, mode);
-                Some(Arc::new(store.map_err(|error| WiringError::new(PART, error.code(), error.to_string()))?))
-            }
-            Some(StoreBackend::Dynamodb { table }) => {
-                let client = clients(PART, aws)?.dynamodb().map_err(|fault| WiringError::of(PART, &fault))?;
-                Some(Arc::new(DynamoManagedSubscriptions::new(client, table)))
-            }
-        })
+        StorePart::Subscriptions.open(
+            stores,
+            aws,
+            purpose,
+            || Arc::new(MemoryManagedSubscriptions::new()) as Arc<dyn ManagedSubscriptions>,
+            |path, mode| {
+                let store = SqliteManagedSubscriptions::open(path, mode).map_err(|error| StorePart::Subscriptions.failed(&error))?;
+                Ok(Arc::new(store))
+            },
+            |client, table| Arc::new(DynamoManagedSubscriptions::new(client, table)),
+        )
     }
 
     /// Creates what is missing: folders, files, tables. Answers what it created, each with its part of the configuration.
@@ -156,49 +279,35 @@ impl StoreSet {
     /// Every store that cannot be created.
     pub async fn create(stores: &Stores, aws: Option<&AwsClients>) -> Result<Vec<(&'static str, String)>, Vec<WiringError>> {
         let (mut created, mut errors) = (Vec::new(), Vec::new());
-        let parts = [
-            ("stores.outbox", stores.outbox_backend()),
-            ("stores.dlq", stores.dlq_backend()),
-            ("stores.lease", stores.lease_backend()),
-            ("stores.managed_subscriptions", stores.subscription_backend()),
-        ];
-        for (part, backend) in parts {
-            let result = match backend {
-                None | Some(StoreBackend::Memory) => Ok(Vec::new()),
-                Some(StoreBackend::Sqlite { path }) => {
-                    SqliteStore::create(&path).map_err(|error| WiringError::new(part, error.code(), error.to_string()))
-                }
-                Some(StoreBackend::Dynamodb { .. }) => Self::create_table(part, stores, aws).await,
-            };
-            match result {
-                Ok(names) => created.extend(names.into_iter().map(|name| (part, name))),
+        for part in StorePart::ALL {
+            match part.create(stores, aws).await {
+                Ok(names) => created.extend(names.into_iter().map(|name| (part.name(), name))),
                 Err(error) => errors.push(error),
             }
         }
         if errors.is_empty() { Ok(created) } else { Err(errors) }
     }
+}
 
-    async fn create_table(part: &'static str, stores: &Stores, aws: Option<&AwsClients>) -> Result<Vec<String>, WiringError> {
-        let created = match part {
-            "stores.outbox" => match Self::open_outbox(stores, aws, Purpose::Run)? {
-                Some(store) => store.create().await,
-                None => Ok(Vec::new()),
-            },
-            "stores.dlq" => match Self::open_dead_letters(stores, aws, Purpose::Run)? {
-                Some(store) => store.create().await,
-                None => Ok(Vec::new()),
-            },
-            "stores.lease" => match Self::open_leases(stores, aws, Purpose::Run)? {
-                Some(store) => store.create().await,
-                None => Ok(Vec::new()),
-            },
-            _ => match Self::open_subscriptions(stores, aws, Purpose::Run)? {
-                Some(store) => store.create().await,
-                None => Ok(Vec::new()),
-            },
-        };
-        created.map_err(|fault| WiringError::of(part, &fault))
+/// What is open; what is not goes to the errors.
+fn kept<S>(opened: Result<Option<S>, WiringError>, errors: &mut Vec<WiringError>) -> Option<S> {
+    opened.unwrap_or_else(|error| {
+        errors.push(error);
+        None
+    })
+}
+
+/// One transaction where one store has both, else one after the other.
+fn redrives(stores: &Stores, log: &Arc<dyn LogStore>, letters: &Letters) -> Arc<dyn Redrives> {
+    let together = match (stores.outbox_backend(), stores.dlq_backend()) {
+        (Some(StoreBackend::Dynamodb { .. }), Some(StoreBackend::Dynamodb { .. })) => true,
+        (Some(StoreBackend::Sqlite { path }), Some(StoreBackend::Sqlite { path: other })) => path == other,
+        _ => false,
+    };
+    if together {
+        return Arc::clone(&letters.tombstones);
     }
+    Arc::new(TwoStores::new(Arc::clone(&letters.letters), Arc::clone(&letters.tombstones), Arc::clone(log) as Arc<dyn Mailbox>))
 }
 
 fn in_memory(part: &str) -> WiringError {
@@ -209,13 +318,9 @@ fn in_memory(part: &str) -> WiringError {
     )
 }
 
-fn sqlite(part: &str, path: &Path, purpose: Purpose) -> Result<SqliteStore, WiringError> {
-    SqliteStore::open(path, open_mode(purpose)).map_err(|error| WiringError::new(part, error.code(), error.to_string()))
-}
-
 const fn open_mode(purpose: Purpose) -> OpenMode {
     match purpose {
-        Purpose::Run => OpenMode::ReadWrite,
+        Purpose::Run | Purpose::Change => OpenMode::ReadWrite,
         Purpose::Look => OpenMode::ReadOnly,
     }
 }

@@ -10,8 +10,8 @@ use causeway_core::rows::{Head, Row, RowMeta, unpack};
 use causeway_local::memory::{MemoryLeases, MemoryOutbox};
 use causeway_ports::fake::{FakeBroker, FakeSink, FakeSource, FaultyLeases, FaultyOutbox};
 use causeway_ports::{
-    ConnectionEpoch, ConnectionGate, Delivery, Leases, LogRecord, MemberRecord, Outbox, Page, Put, Sink, SinkLimits, Source, SourceCounters,
-    SourceEvent, StoreUsage,
+    ConnectionEpoch, ConnectionGate, Delivery, Leases, LogRecord, MemberRecord, Outbox, Page, Put, Sink, SinkLimits, Source,
+    SourceCounters, SourceEvent, StoreUsage,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};

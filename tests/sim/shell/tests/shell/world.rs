@@ -95,14 +95,8 @@ async fn with_sleep<T>(work: impl Future<Output = T>, mut asleep: watch::Receive
 pub async fn play(seed: u64) -> Played {
     let mut rng = Rng::new(seed);
     let hosts = 2 + rng.index(2);
-    let mut world = World {
-        rng,
-        shared: Shared::new(),
-        hosts: Vec::new(),
-        lives: 0,
-        began: tokio::time::Instant::now(),
-        played: Played::default(),
-    };
+    let mut world =
+        World { rng, shared: Shared::new(), hosts: Vec::new(), lives: 0, began: tokio::time::Instant::now(), played: Played::default() };
     for _ in 0..hosts {
         let running = world.start();
         world.hosts.push(Some(running));
@@ -185,7 +179,8 @@ impl World {
                     let call = self.rng.pick(&[LeaseCall::Read, LeaseCall::Write, LeaseCall::Write]);
                     self.shared.leases.inject(call, self.rng.index(3) as u64, times, injection);
                 } else {
-                    let call = self.rng.pick(&[OutboxCall::Put, OutboxCall::Put, OutboxCall::PutHead, OutboxCall::ReadTail, OutboxCall::Delete]);
+                    let call =
+                        self.rng.pick(&[OutboxCall::Put, OutboxCall::Put, OutboxCall::PutHead, OutboxCall::ReadTail, OutboxCall::Delete]);
                     self.shared.outbox.inject(call, self.rng.index(3) as u64, times, injection);
                 }
             }
@@ -242,7 +237,11 @@ impl World {
         if tokio::time::timeout(CONVERGENCE, all_arrived).await.is_err() {
             let arrived: BTreeSet<u64> = self.shared.sink.accepted().iter().map(|entry| number_of(&entry.message.payload)).collect();
             let lost = self.shared.truth(|truth| truth.acknowledged.difference(&arrived).copied().collect::<Vec<u64>>());
-            self.shared.violated(format!("{} of {MESSAGES} arrived, {} wait at the broker; acknowledged and lost: {lost:?}", arrived.len(), self.shared.broker.held()));
+            self.shared.violated(format!(
+                "{} of {MESSAGES} arrived, {} wait at the broker; acknowledged and lost: {lost:?}",
+                arrived.len(),
+                self.shared.broker.held()
+            ));
         }
     }
 
@@ -294,6 +293,8 @@ fn parts(host: &Host, clock: Arc<HostClock>, stop: CancellationToken) -> Session
             policy: Policy::default(),
         }],
         outbox: Arc::clone(&shared) as Arc<dyn causeway_ports::Outbox>,
+        lanes: 1,
+        mailbox: None,
         limits: OutboxOptions::default(),
         stale_claim: Duration::from_secs(60),
         dead_letters: None,
