@@ -52,6 +52,7 @@ fn options(owner: &str) -> MemberOptions {
 }
 
 #[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant, reason = "a test makes few of them")]
 enum Request {
     Read,
     Write(LeaseWrite),

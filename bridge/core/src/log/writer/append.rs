@@ -33,7 +33,7 @@ pub(super) struct Append {
 
 impl Append {
     /// How many of its entries came from the source.
-    pub(super) fn from_source(&self) -> usize {
+    pub(super) fn messages_pending(&self) -> usize {
         if self.mail.is_some() { 0 } else { self.entries.len() }
     }
 

@@ -247,7 +247,7 @@ impl Writer {
     /// Entries of the source that are not durable yet, those in flight included.
     #[must_use]
     pub fn pending(&self) -> usize {
-        self.pending.len() + self.append.as_ref().map_or(0, Append::from_source)
+        self.pending.len() + self.append.as_ref().map_or(0, Append::messages_pending)
     }
 
     /// Bytes of the entries not durable yet and not in flight.
@@ -258,7 +258,7 @@ impl Writer {
 
     /// The entries of the source that are not durable yet, for counting.
     pub fn pending_entries(&self) -> impl Iterator<Item = &Arc<Entry>> {
-        let in_flight = self.append.iter().filter(|append| append.from_source() > 0).flat_map(Append::entries);
+        let in_flight = self.append.iter().filter(|append| append.messages_pending() > 0).flat_map(Append::entries);
         self.pending.iter().map(|pending| &pending.entry).chain(in_flight)
     }
 
