@@ -16,7 +16,7 @@ use aws_sdk_dynamodb::types::{DeleteRequest, ReturnConsumedCapacity, ReturnValue
 use causeway_core::identity::{LogName, Slot};
 use causeway_core::outcome::{Fault, FaultCode, Outcome};
 use causeway_core::rows::{Head, Row, RowMeta};
-use causeway_ports::{LogRecord, Outbox, Page, Put, StoreUsage};
+use causeway_ports::{LogRecord, Outbox, Page, Put, Registration, StoreUsage};
 use core::time::Duration;
 
 /// What BatchWriteItem takes.
@@ -115,6 +115,21 @@ impl DynamoOutbox {
         Ok((answer.items.unwrap_or_default(), answer.last_evaluated_key.filter(|key| !key.is_empty())))
     }
 
+    async fn get(&self, key: Item) -> Result<Option<Item>, Fault> {
+        let answer = self
+            .client
+            .get_item()
+            .table_name(&self.table)
+            .set_key(Some(key))
+            .consistent_read(true)
+            .return_consumed_capacity(ReturnConsumedCapacity::Total)
+            .send()
+            .await
+            .map_err(|error| classify(&self.call("GetItem"), &error).fault)?;
+        self.meter.add_read_units(answer.consumed_capacity());
+        Ok(answer.item)
+    }
+
     fn unreadable(&self, item: &Item) -> impl FnOnce(ItemError) -> Fault {
         let table = self.table.clone();
         let key: Item =
@@ -176,18 +191,8 @@ impl Outbox for DynamoOutbox {
 
     async fn read_head(&self, log: &LogName) -> Result<Option<Head>, Fault> {
         self.meter.count_read();
-        let answer = self
-            .client
-            .get_item()
-            .table_name(&self.table)
-            .set_key(Some(key(log.as_str(), Slot::HEAD.sort_key())))
-            .consistent_read(true)
-            .return_consumed_capacity(ReturnConsumedCapacity::Total)
-            .send()
-            .await
-            .map_err(|error| classify(&self.call("GetItem"), &error).fault)?;
-        self.meter.add_read_units(answer.consumed_capacity());
-        answer.item.map(|item| head::decode(&item).map_err(self.unreadable(&item))).transpose()
+        let item = self.get(key(log.as_str(), Slot::HEAD.sort_key())).await?;
+        item.map(|item| head::decode(&item).map_err(self.unreadable(&item))).transpose()
     }
 
     async fn put(&self, log: &LogName, slot: Slot, row: &Row) -> Outcome<Put> {
@@ -279,13 +284,17 @@ impl Outbox for DynamoOutbox {
         Outcome::Done(())
     }
 
-    async fn register(&self, record: &LogRecord) -> Outcome<bool> {
-        let request = self
-            .put(registry::encode(record))
-            .condition_expression("attribute_not_exists(#pk) OR #epoch <= :epoch")
-            .expression_attribute_names("#pk", PK)
-            .expression_attribute_names("#epoch", EPOCH)
-            .expression_attribute_values(":epoch", n(record.epoch.0));
+    async fn read_record(&self, log: &LogName) -> Result<Option<LogRecord>, Fault> {
+        let item = self.get(key(registry::REGISTRY, log.as_str())).await?;
+        item.map(|item| registry::decode(&item).map_err(self.unreadable(&item))).transpose()
+    }
+
+    async fn replace_record(&self, record: &LogRecord, replaces: Option<Registration>) -> Outcome<bool> {
+        let request = self.put(registry::encode(record));
+        let request = match replaces {
+            None => request.condition_expression("attribute_not_exists(#pk)").expression_attribute_names("#pk", PK),
+            Some(standing) => registry::expect(request, standing),
+        };
         self.conditional(request).await
     }
 

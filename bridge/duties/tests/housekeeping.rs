@@ -9,7 +9,7 @@ use causeway_core::dead_letter::Destination;
 use causeway_core::drain::BatchLimits;
 use causeway_core::drain::retry::Backoff;
 use causeway_core::housekeeping::Request;
-use causeway_core::identity::{ConnectionEpoch, DeliveryId, Epoch, Id128, Slot};
+use causeway_core::identity::{ConnectionEpoch, DeliveryId, Epoch, Id128, LaneId, LogName, Slot, partition_of_process};
 use causeway_core::lease::row::{LeaseRow, OwnerFacts, Tuple};
 use causeway_core::lease::{Condition, LeaseAnswer, LeaseWrite};
 use causeway_core::log::{Answer, Call};
@@ -83,17 +83,25 @@ impl World {
 
     /// A log with these segments, 5 entries each, every `expired`-th of which expired.
     async fn log_of(&self, session: &str, segments: u64, expired: u128) {
-        let record = LogRecord { log: log(session), epoch: Epoch(1), lanes: 1, state: LogState::Open };
-        assert!(matches!(self.outbox.register(&record).await, Outcome::Done(true)));
-        self.outbox.put(&log(session), Slot(1), &anchor(1, UnixMillis(1), 0, false)).await.done().unwrap();
+        self.record_of(session, 1, LogState::Open).await;
+        self.lane_of(&log(session), segments, expired).await;
+    }
+
+    async fn record_of(&self, session: &str, lanes: u32, state: LogState) {
+        let record = LogRecord { log: log(session), epoch: Epoch(1), lanes, state };
+        assert!(matches!(self.outbox.replace_record(&record, None).await, Outcome::Done(true)));
+    }
+
+    async fn lane_of(&self, log: &LogName, segments: u64, expired: u128) {
+        self.outbox.put(log, Slot(1), &anchor(1, UnixMillis(1), 0, false)).await.done().unwrap();
         for slot in 2..segments + 2 {
             let entries: Vec<_> = (0..5)
                 .map(|index| {
-                    let id = u128::from(slot) * 5 + index;
+                    let id = (u128::from(log.lane().0) << 64) + u128::from(slot) * 5 + index;
                     entry(id, "r", (id % expired == 0).then_some(UnixMillis(10)))
                 })
                 .collect();
-            self.outbox.put(&log(session), Slot(slot), &segment(&entries, 1_000 + u128::from(slot))).await.done().unwrap();
+            self.outbox.put(log, Slot(slot), &segment(&entries, 1_000 + u128::from(slot))).await.done().unwrap();
         }
     }
 
@@ -103,9 +111,13 @@ impl World {
     }
 
     async fn rows(&self, session: &str) -> usize {
+        self.rows_of(&log(session)).await
+    }
+
+    async fn rows_of(&self, log: &LogName) -> usize {
         let (mut after, mut rows) = (Slot(0), 0);
         loop {
-            let page = self.outbox.read_page(&log(session), after, Slot(u64::MAX - 1)).await.unwrap();
+            let page = self.outbox.read_page(log, after, Slot(u64::MAX - 1)).await.unwrap();
             rows += page.rows.len();
             match page.next_after {
                 Some(next) => after = next,
@@ -201,6 +213,61 @@ async fn garbage_and_old_anchors_go_without_a_lease_and_the_tail_stays() {
     assert!(matches!(world.outbox.put_head(&log("s"), &all).await, Outcome::Done(true)));
     world.sweep(&sweep()).await;
     assert_eq!(world.rows("s").await, 1, "the tail marks the log's position");
+}
+
+/// Two lanes of a log that nobody owns are swept under one lease; each keeps its place.
+#[tokio::test]
+async fn every_lane_of_a_log_is_looked_at_and_swept() {
+    let world = world();
+    let lanes = [0, 1].map(|lane| log("s").in_lane(LaneId(lane)));
+    world.record_of("s", 2, LogState::Open).await;
+    world.lane_of(&lanes[0], 10, 2).await;
+    world.lane_of(&lanes[1], 20, 2).await;
+    world.released("s", 11).await;
+    let dry = world.sweep(&json!({"op": "sweep", "dry_run": true})).await;
+    assert_eq!((dry.swept.expired_to_dlq, dry.gauges.outbox_pending, dry.gauges.logs_without_owner), (75, Some(150), Some(1)));
+    let report = world.sweep(&sweep()).await;
+    assert_eq!((report.swept.expired_to_dlq, report.swept.conflicts, &report.errors, &report.continuation), (75, 0, &Vec::new(), &None));
+    assert_eq!(world.dead().await.len(), 75);
+    for lane in &lanes {
+        let tail = world.outbox.read_tail(lane).await.unwrap().unwrap();
+        assert_eq!(tail.epoch, Epoch(2), "{lane} was opened under the lease");
+    }
+    let again = world.sweep(&sweep()).await;
+    assert_eq!((again.swept.expired_to_dlq, again.gauges.outbox_pending), (0, Some(75)));
+    let lease = LeaseRow::try_from(world.leases.read("LEASE#s").await.unwrap().unwrap()).unwrap();
+    assert_eq!((lease.tuple.is_released(), lease.tuple.version), (true, 2), "taken once for both lanes");
+}
+
+#[tokio::test]
+async fn garbage_of_every_lane_goes_and_a_log_is_removed_only_when_all_its_lanes_are_old() {
+    let world = world();
+    let lanes = [0, 1].map(|lane| log("s").in_lane(LaneId(lane)));
+    world.record_of("s", 2, LogState::Retired).await;
+    for lane in &lanes {
+        world.lane_of(lane, 10, 1_000).await;
+        let head = Head { epoch: Epoch(1), drained: Slot(11), ..Head::default() };
+        assert!(matches!(world.outbox.put_head(lane, &head).await, Outcome::Done(true)));
+    }
+    world.outbox.put(&lanes[0], Slot(12), &anchor(2, UnixMillis(1), 11, true)).await.done().unwrap();
+    world.outbox.put(&lanes[1], Slot(12), &anchor(2, world.clock.wall(), 11, true)).await.done().unwrap();
+    let report = world.sweep(&sweep()).await;
+    assert_eq!((report.swept.segments_deleted, report.swept.anchors_pruned, report.swept.logs_removed), (20, 2, 0), "lane 1 closed lately");
+    assert_eq!((world.rows_of(&lanes[0]).await, world.rows_of(&lanes[1]).await), (1, 1));
+    world.clock.advance(Duration::from_secs(31 * 24 * 3_600));
+    assert_eq!(world.sweep(&sweep()).await.swept.logs_removed, 1);
+}
+
+/// The log of one process has a lease of its own, whatever its session's lease says.
+#[tokio::test]
+async fn the_log_of_one_process_is_swept_under_its_own_lease() {
+    let world = world();
+    let partition = partition_of_process("s", 7);
+    world.log_of(&partition, 4, 1).await;
+    world.released("s", 60).await;
+    assert_eq!(world.sweep(&sweep()).await.swept.expired_to_dlq, 0, "the lease of the session is another");
+    world.released(&format!("log:{partition}"), 60).await;
+    assert_eq!(world.sweep(&sweep()).await.swept.expired_to_dlq, 20);
 }
 
 fn owner_options() -> OwnerOptions {

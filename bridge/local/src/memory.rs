@@ -17,7 +17,7 @@ use causeway_core::outcome::{Fault, FaultCode, Outcome};
 use causeway_core::rows::{Head, Row, RowMeta};
 use causeway_core::units::UnixMillis;
 use causeway_ports::{
-    DeadLetterFilter, DeadLetterPage, DeadLetters, LogRecord, Mail, Mailbox, MailboxName, Moved, Outbox, Page, Put, StoreUsage,
+    DeadLetterFilter, DeadLetterPage, DeadLetters, LogRecord, Mail, Mailbox, MailboxName, Moved, Outbox, Page, Put, Registration, StoreUsage,
 };
 use std::collections::{BTreeMap, HashMap, btree_map};
 use std::ops::Bound;
@@ -126,10 +126,14 @@ impl Outbox for MemoryOutbox {
         Outcome::Done(())
     }
 
-    async fn register(&self, record: &LogRecord) -> Outcome<bool> {
+    async fn read_record(&self, log: &LogName) -> Result<Option<LogRecord>, Fault> {
+        Ok(locked(&self.state).registry.get(log).cloned())
+    }
+
+    async fn replace_record(&self, record: &LogRecord, replaces: Option<Registration>) -> Outcome<bool> {
         self.calls.wrote();
         let mut state = locked(&self.state);
-        let accepted = state.registry.get(&record.log).is_none_or(|standing| record.epoch >= standing.epoch);
+        let accepted = state.registry.get(&record.log).map(LogRecord::registration) == replaces;
         if accepted {
             state.registry.insert(record.log.clone(), record.clone());
         }

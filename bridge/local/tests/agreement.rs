@@ -7,7 +7,7 @@ use causeway_core::rows::{Anchor, Head, Row, RowMeta, Segment, SettledRange};
 use causeway_core::units::UnixMillis;
 use causeway_local::memory::MemoryOutbox;
 use causeway_local::sqlite::{OpenMode, SqliteStore};
-use causeway_ports::{LogRecord, LogState, Outbox, Page, Put};
+use causeway_ports::{LogRecord, LogState, Outbox, Page, Put, Registration};
 use proptest::prelude::*;
 use std::sync::Arc;
 
@@ -16,7 +16,8 @@ enum Op {
     Put(usize, u64, Row),
     Head(usize, Head),
     Delete(usize, Vec<u64>),
-    Register(usize, u64, u32, LogState),
+    /// The record to write, and whether the one that stands is named rightly.
+    Register(usize, Registration, bool),
     Look(usize, u64, u64),
     /// Close the file and open it again.
     Reopen,
@@ -96,7 +97,9 @@ fn op() -> impl Strategy<Value = Op> {
         8 => (log.clone(), slot(), row()).prop_map(|(log, slot, row)| Op::Put(log, slot, row)),
         3 => (log.clone(), head()).prop_map(|(log, head)| Op::Head(log, head)),
         2 => (log.clone(), prop::collection::vec(slot(), 0..8)).prop_map(|(log, slots)| Op::Delete(log, slots)),
-        1 => (log.clone(), number(), any::<u32>(), state).prop_map(|(log, epoch, lanes, state)| Op::Register(log, epoch, lanes, state)),
+        1 => (log.clone(), number(), any::<u32>(), state, any::<bool>()).prop_map(|(log, epoch, lanes, state, rightly)| {
+            Op::Register(log, Registration { epoch: Epoch(epoch), lanes, state }, rightly)
+        }),
         4 => (log, number(), number()).prop_map(|(log, after, up_to)| Op::Look(log, after, up_to)),
         1 => Just(Op::Reopen),
     ]
@@ -140,8 +143,12 @@ impl Model {
         true
     }
 
-    fn register(&mut self, record: &LogRecord) -> bool {
-        if self.registry.iter().any(|standing| standing.log == record.log && standing.epoch > record.epoch) {
+    fn record(&self, log: &LogName) -> Option<Registration> {
+        self.registry.iter().find(|standing| standing.log == *log).map(LogRecord::registration)
+    }
+
+    fn replace_record(&mut self, record: &LogRecord, replaces: Option<Registration>) -> bool {
+        if self.record(&record.log) != replaces {
             return false;
         }
         self.registry.retain(|standing| standing.log != record.log);
@@ -185,6 +192,13 @@ async fn agree(ops: Vec<Op>) {
         let file = sqlite.get_or_insert_with(open);
         // The second time is a repeat, which a head row refuses: the model is asked once.
         let forward = if let Op::Head(log, head) = &op { model.put_head(*log, head) } else { false };
+        let mut registering = None;
+        if let Op::Register(log, registration, rightly) = &op {
+            let record = LogRecord::new(logs[*log].clone(), *registration);
+            let standing = model.record(&record.log);
+            let replaces = if *rightly { standing } else { standing.is_none().then_some(*registration) };
+            registering = Some((replaces, model.replace_record(&record, replaces)));
+        }
         for store in [&memory, file] {
             match &op {
                 Op::Put(log, slot, row) => {
@@ -198,9 +212,10 @@ async fn agree(ops: Vec<Op>) {
                     let slots: Vec<Slot> = slots.iter().copied().map(Slot).collect();
                     assert_eq!(store.delete(&logs[*log], &slots).await, Outcome::Done(()));
                 }
-                Op::Register(log, epoch, lanes, state) => {
-                    let record = LogRecord { log: logs[*log].clone(), epoch: Epoch(*epoch), lanes: *lanes, state: *state };
-                    assert_eq!(store.register(&record).await, Outcome::Done(model.register(&record)));
+                Op::Register(log, registration, _) => {
+                    let (replaces, written) = registering.unwrap();
+                    let record = LogRecord::new(logs[*log].clone(), *registration);
+                    assert_eq!(store.replace_record(&record, replaces).await, Outcome::Done(written));
                 }
                 Op::Look(log, after, up_to) => {
                     assert_eq!(store.read_page(&logs[*log], Slot(*after), Slot(*up_to)).await.unwrap(), model.page(*log, *after, *up_to));
@@ -216,6 +231,7 @@ async fn same(store: &dyn Outbox, model: &Model, logs: &[LogName; 2]) {
     for (log, name) in logs.iter().enumerate() {
         assert_eq!(store.read_tail(name).await.unwrap(), model.tail(log));
         assert_eq!(store.read_head(name).await.unwrap(), model.head(log));
+        assert_eq!(store.read_record(name).await.unwrap().map(|record| record.registration()), model.record(name));
         assert_eq!(store.read_page(name, Slot(0), Slot(u64::MAX)).await.unwrap(), model.page(log, 0, u64::MAX));
     }
     let mut listed = store.list_logs().await.unwrap();

@@ -197,7 +197,7 @@ async fn drains_a_full_disk(disk: &str, size: usize) {
     let outbox = store.outbox();
     assert_eq!(slots(&outbox).await, (first..=last).collect::<Vec<_>>(), "everything acknowledged is there");
     let record = LogRecord { log: log(), epoch: Epoch(2), lanes: 1, state: LogState::Open };
-    assert_eq!(outbox.register(&record).await, Outcome::Done(true));
+    assert_eq!(outbox.replace_record(&record, None).await, Outcome::Done(true));
     let anchor =
         Anchor { epoch: Epoch(2), anchor_id: Id128(99), owner: "o".to_owned(), opened_at: UnixMillis(1), drained: Slot(0), retired: false };
     assert_eq!(outbox.put(&log(), Slot(last + 1), &Row::Anchor(anchor)).await, Outcome::Done(Put::Stored));

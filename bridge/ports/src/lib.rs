@@ -15,7 +15,7 @@ pub use redrive::TwoStores;
 use async_trait::async_trait;
 use causeway_core::dead_letter::{DeadLetter, DeadLetterState};
 pub use causeway_core::identity::{ConnectionEpoch, DeliveryId};
-use causeway_core::identity::{EntryId, Epoch, LogName, Slot};
+use causeway_core::identity::{EntryId, Epoch, LaneId, LogName, Slot};
 use causeway_core::lease::row::{OwnerFacts, RawLease};
 use causeway_core::lease::{LeaseAnswer, LeaseWrite};
 pub use causeway_core::log::{LogState, Moved, Page, Put, Registration};
@@ -143,6 +143,11 @@ impl LogRecord {
         Self { log, epoch: registration.epoch, lanes: registration.lanes, state: registration.state }
     }
 
+    /// The log of every lane.
+    pub fn of_lanes(&self) -> impl Iterator<Item = LogName> {
+        (0..self.lanes).map(|lane| self.log.in_lane(LaneId(lane)))
+    }
+
     /// What an owner wrote.
     #[must_use]
     pub const fn registration(&self) -> Registration {
@@ -173,24 +178,11 @@ pub trait Outbox: Send + Sync {
     async fn delete(&self, log: &LogName, slots: &[Slot]) -> Outcome<()>;
 
     /// The registry record that stands under this log's name.
-    async fn read_record(&self, log: &LogName) -> Result<Option<LogRecord>, Fault> {
-        Ok(self.list_logs().await?.into_iter().find(|record| record.log == *log))
-    }
-
-    /// Puts the log's registry record, unless one of a higher epoch stands.
-    async fn register(&self, record: &LogRecord) -> Outcome<bool>;
+    async fn read_record(&self, log: &LogName) -> Result<Option<LogRecord>, Fault>;
 
     /// Puts the registry record if what stands under the log's name is `replaces`, or nothing where that is `None`; answers whether it was written.
-    ///
-    /// As it stands here the look and the write are two steps, held together only by the epoch: enough where every log has one lane. A store that is to
-    /// keep several lanes has to make it one.
-    async fn replace_record(&self, record: &LogRecord, replaces: Option<Registration>) -> Outcome<bool> {
-        match self.read_record(&record.log).await {
-            Ok(standing) if standing.as_ref().map(LogRecord::registration) == replaces => self.register(record).await,
-            Ok(_) => Outcome::Done(false),
-            Err(fault) => Outcome::NotDone(fault),
-        }
-    }
+    /// The look and the write are one step: of two that read the same record, one writes.
+    async fn replace_record(&self, record: &LogRecord, replaces: Option<Registration>) -> Outcome<bool>;
 
     /// Every registered log of every bridge in this store.
     async fn list_logs(&self) -> Result<Vec<LogRecord>, Fault>;

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{AttributeValue, Select};
 use causeway_aws::fault::classify;
-use causeway_core::identity::Slot;
+use causeway_core::identity::{LaneId, LogName, Slot};
 use causeway_core::outcome::{Fault, FaultClass, Outcome};
 use causeway_core::units::{Instant, UnixMillis};
 use causeway_duties::housekeeping::{Chores, Depth, Prunable, Pruned};
@@ -181,38 +181,16 @@ impl TableChores {
         Ok(Pruned { deleted, conflicts, next })
     }
 
-    /// Every row of the log: the head row and what stands above it. The record goes last, so that a run that ends halfway is taken up again.
+    /// Every row of every lane, those included that were closed before. The record goes last, so that a run that ends halfway is taken up again.
     async fn try_remove(&self, record: &LogRecord) -> Result<bool, Fault> {
-        let call = |operation: &str| format!("{operation} on table `{}`", self.outbox);
-        let mut start = None;
-        loop {
-            let answer = self
-                .client
-                .query()
-                .table_name(&self.outbox)
-                .consistent_read(true)
-                .key_condition_expression("#pk = :pk AND #sk >= :head")
-                .projection_expression("#pk, #sk")
-                .expression_attribute_names("#pk", "pk")
-                .expression_attribute_names("#sk", "sk")
-                .expression_attribute_values(":pk", s(record.log.as_str()))
-                .expression_attribute_values(":head", s(Slot::HEAD.sort_key()))
-                .set_exclusive_start_key(start)
-                .send()
-                .await
-                .map_err(|error| classify(&call("Query"), &error).fault)?;
-            let items = answer.items.unwrap_or_default();
-            for some in items.chunks(DELETES) {
-                let deletes = some.iter().map(|key| self.client.delete_item().table_name(&self.outbox).set_key(Some(key.clone())).send());
-                for answer in futures_util::future::join_all(deletes).await {
-                    answer.map_err(|error| classify(&call("DeleteItem"), &error).fault)?;
-                }
-            }
-            start = answer.last_evaluated_key.filter(|key| !key.is_empty());
-            if start.is_none() {
+        for lane in 0.. {
+            let rows = self.remove_rows(&record.log.in_lane(LaneId(lane))).await?;
+            // A run that ended halfway went through them in this order too: none stands behind one without rows.
+            if lane + 1 >= record.lanes && rows == 0 {
                 break;
             }
         }
+        let call = |operation: &str| format!("{operation} on table `{}`", self.outbox);
         let delete = self
             .client
             .delete_item()
@@ -226,6 +204,41 @@ impl TableChores {
             Ok(_) => Ok(true),
             Err(error) if error.as_service_error().is_some_and(|error| error.is_conditional_check_failed_exception()) => Ok(false),
             Err(error) => Err(classify(&call("DeleteItem"), &error).fault),
+        }
+    }
+
+    /// The head row of a lane and what stands above it; answers how many rows there were.
+    async fn remove_rows(&self, log: &LogName) -> Result<usize, Fault> {
+        let call = |operation: &str| format!("{operation} on table `{}`", self.outbox);
+        let (mut start, mut rows) = (None, 0);
+        loop {
+            let answer = self
+                .client
+                .query()
+                .table_name(&self.outbox)
+                .consistent_read(true)
+                .key_condition_expression("#pk = :pk AND #sk >= :head")
+                .projection_expression("#pk, #sk")
+                .expression_attribute_names("#pk", "pk")
+                .expression_attribute_names("#sk", "sk")
+                .expression_attribute_values(":pk", s(log.as_str()))
+                .expression_attribute_values(":head", s(Slot::HEAD.sort_key()))
+                .set_exclusive_start_key(start)
+                .send()
+                .await
+                .map_err(|error| classify(&call("Query"), &error).fault)?;
+            let items = answer.items.unwrap_or_default();
+            rows += items.len();
+            for some in items.chunks(DELETES) {
+                let deletes = some.iter().map(|key| self.client.delete_item().table_name(&self.outbox).set_key(Some(key.clone())).send());
+                for answer in futures_util::future::join_all(deletes).await {
+                    answer.map_err(|error| classify(&call("DeleteItem"), &error).fault)?;
+                }
+            }
+            start = answer.last_evaluated_key.filter(|key| !key.is_empty());
+            if start.is_none() {
+                return Ok(rows);
+            }
         }
     }
 

@@ -90,7 +90,7 @@ impl World {
 
     async fn log_of(&self, rows: u64, expires_at: Option<UnixMillis>) {
         let record = LogRecord { log: log(), epoch: Epoch(1), lanes: 1, state: LogState::Open };
-        assert!(matches!(self.outbox.register(&record).await, Outcome::Done(true)));
+        assert!(matches!(self.outbox.replace_record(&record, None).await, Outcome::Done(true)));
         let name = log();
         let puts = futures_util::stream::iter(1..=rows).map(|slot| {
             let (row, name) = (segment(slot, expires_at), &name);

@@ -104,6 +104,8 @@ pub struct Settings {
     pub max_in_flight: u32,
     /// `sessions[].options.session.receive_maximum`.
     pub receive_maximum: u16,
+    /// `sessions[].lanes`.
+    pub lanes: u32,
     /// `stores.outbox.options.segment_max_messages`.
     pub segment_max_messages: u32,
     /// Whether several workers share the session, of which one owns it at a time. Needs DynamoDB.
@@ -130,6 +132,7 @@ impl Settings {
             monitor_port,
             max_in_flight: 100,
             receive_maximum: 192,
+            lanes: 1,
             segment_max_messages: 200,
             exclusive: false,
             dlq_retention: None,
@@ -177,6 +180,7 @@ impl Settings {
         include_str!("worker.yaml")
             .replace("{{deployment}}", &deployment)
             .replace("{{session_mode}}", session_mode)
+            .replace("{{lanes}}", &self.lanes.to_string())
             .replace("{{shared_stores}}", &shared_stores)
             .replace("{{route_session}}", &route_session)
             .replace("{{outbox}}", &store("outbox"))

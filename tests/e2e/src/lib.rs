@@ -36,13 +36,17 @@ pub struct Setup {
     pub members: &'static [(&'static str, Role)],
     /// `stores.dlq.options.retention`, in seconds.
     pub dlq_retention: Option<u64>,
+    /// Lanes of the session's log.
+    pub lanes: u32,
+    /// Sends at a time. `None`: as many as the program has by default.
+    pub max_in_flight: Option<u32>,
 }
 
 impl Setup {
     /// A run without proxies over a broker that keeps its state.
     #[must_use]
     pub fn new(store: Store, messages: u64) -> Self {
-        Self { store, messages, size: 250, broker_persistence: true, proxies: false, members: &[], dlq_retention: None }
+        Self { store, messages, size: 250, broker_persistence: true, proxies: false, members: &[], dlq_retention: None, lanes: 1, max_in_flight: None }
     }
 }
 
@@ -79,6 +83,8 @@ impl Run {
         let rig = Rig::start_with(&options, setup.proxies, binary, |settings| {
             settings.exclusive = shared;
             settings.dlq_retention = setup.dlq_retention;
+            settings.lanes = setup.lanes;
+            settings.max_in_flight = setup.max_in_flight.unwrap_or(settings.max_in_flight);
         })
         .await?;
         let plan = Plan::new(setup.messages, setup.size);
@@ -245,6 +251,45 @@ impl Run {
         ensure!(self.worker.is_none(), "a worker runs already");
         self.worker = Some(self.rig.worker().await?);
         Ok(())
+    }
+
+    /// Configures another number of lanes. A process takes it up when it starts.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn configure_lanes(&mut self, lanes: u32) -> Result<()> {
+        self.rig.settings.lanes = lanes;
+        std::fs::write(&self.rig.launch.config, self.rig.settings.render()).context("cannot write the worker's configuration")
+    }
+
+    /// How many lanes the registry tells of.
+    ///
+    /// # Errors
+    /// The program cannot read the store.
+    pub async fn registered_lanes(&self) -> Result<u64> {
+        let config = self.rig.launch.config.to_string_lossy();
+        let told = self.rig.launch.run(&["outbox", "list", "--json", "-c", &*config]).await?;
+        let told: serde_json::Value = serde_json::from_str(&told)?;
+        let logs = told["logs"].as_array().context("no logs")?;
+        let lanes = logs.first().and_then(|log| log["lanes"].as_u64()).context("no lanes")?;
+        ensure!(logs.len() as u64 == lanes, "{lanes} lanes are registered, and {} told of", logs.len());
+        Ok(lanes)
+    }
+
+    /// Waits until the registry tells of so many lanes.
+    ///
+    /// # Errors
+    /// It does not.
+    pub async fn lanes_become(&self, lanes: u64) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let now = self.registered_lanes().await?;
+            if now == lanes {
+                return Ok(());
+            }
+            ensure!(Instant::now() < deadline, "{now} lanes are registered, not {lanes}; the end of the worker's log:\n{}", self.log_tail());
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
     }
 
     /// Notes that something may have repeated messages.

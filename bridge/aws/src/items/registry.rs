@@ -1,8 +1,9 @@
 //! The list of logs. Key: `REGISTRY` / the log's name.
 
 use super::{EPOCH, Item, ItemError, SK, key, n, number, s, text};
+use aws_sdk_dynamodb::operation::put_item::builders::PutItemFluentBuilder;
 use causeway_core::identity::{Epoch, LogName};
-use causeway_ports::{LogRecord, LogState};
+use causeway_ports::{LogRecord, LogState, Registration};
 
 /// The partition key of every record.
 pub const REGISTRY: &str = "REGISTRY";
@@ -14,13 +15,29 @@ const RETIRED: &str = "retired";
 /// The item of `record`.
 #[must_use]
 pub fn encode(record: &LogRecord) -> Item {
-    let state = match record.state {
+    let mut item = key(REGISTRY, record.log.as_str());
+    item.extend([(EPOCH.to_owned(), n(record.epoch.0)), (LANES.to_owned(), n(record.lanes)), (STATE.to_owned(), s(state_name(record.state)))]);
+    item
+}
+
+const fn state_name(state: LogState) -> &'static str {
+    match state {
         LogState::Open => OPEN,
         LogState::Retired => RETIRED,
-    };
-    let mut item = key(REGISTRY, record.log.as_str());
-    item.extend([(EPOCH.to_owned(), n(record.epoch.0)), (LANES.to_owned(), n(record.lanes)), (STATE.to_owned(), s(state))]);
-    item
+    }
+}
+
+/// Lets the put go through only over the record `standing`.
+#[must_use]
+pub fn expect(request: PutItemFluentBuilder, standing: Registration) -> PutItemFluentBuilder {
+    request
+        .condition_expression("#epoch = :epoch AND #lanes = :lanes AND #state = :state")
+        .expression_attribute_names("#epoch", EPOCH)
+        .expression_attribute_names("#lanes", LANES)
+        .expression_attribute_names("#state", STATE)
+        .expression_attribute_values(":epoch", n(standing.epoch.0))
+        .expression_attribute_values(":lanes", n(standing.lanes))
+        .expression_attribute_values(":state", s(state_name(standing.state)))
 }
 
 /// Reads it back.

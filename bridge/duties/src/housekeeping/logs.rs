@@ -6,7 +6,7 @@ use causeway_core::drain::retry::Jitter;
 use causeway_core::housekeeping::{
     At, Judge, LEASE_TTL, Step, Survey, Sweep, SweepEnd, SweepOptions, claim, garbage, is_owned, may_remove, release, upkeep, why_kept,
 };
-use causeway_core::identity::{Epoch, LogName, Slot};
+use causeway_core::identity::{Epoch, LaneId, LogName, Slot, lease_of, session_of};
 use causeway_core::lease::holder::{Holder, Step as LeaseStep};
 use causeway_core::lease::row::LeaseRow;
 use causeway_core::lease::{Held, LeaseAnswer};
@@ -22,12 +22,29 @@ use std::sync::Arc;
 const DELETE_AT_ONCE: usize = 100;
 /// Delete calls side by side.
 const DELETES: usize = 4;
+/// The ids of a lane's rows start so far behind those of the lane before.
+const ROW_IDS_OF_A_LANE: u32 = 48;
 /// What a sweep may still do after it was told to stop: its head, its deletes, its lease.
 const TO_FINISH: Duration = Duration::from_secs(3);
 
 /// A log as the survey found it.
 struct Found {
     record: LogRecord,
+    /// Its lanes that have rows.
+    lanes: Vec<Lane>,
+}
+
+impl Found {
+    /// The sum over its lanes.
+    fn sum(&self, of: impl Fn(&Survey) -> u64) -> u64 {
+        self.lanes.iter().map(|lane| of(&lane.survey)).sum()
+    }
+}
+
+/// One lane of it.
+struct Lane {
+    id: LaneId,
+    log: LogName,
     survey: Survey,
 }
 
@@ -84,23 +101,29 @@ impl Run<'_> {
         let (mut found, mut complete) = (Vec::new(), true);
         let (mut pending, mut oldest, mut without_owner) = (0_u64, None::<UnixMillis>, 0_u64);
         for record in records {
-            match self.survey(record, until).await {
-                Ok(Some((survey, whole))) => {
-                    complete &= whole;
-                    pending += survey.pending;
-                    oldest = [oldest, survey.oldest].into_iter().flatten().min();
-                    let owner = leases.iter().find(|(key, _)| is_lease_of(key, &record.log)).map(|(_, row)| row);
-                    if survey.pending > 0 && !is_owned(owner, self.ports.clock.wall()) {
-                        without_owner += 1;
+            let mut of_record = Found { record: record.clone(), lanes: Vec::new() };
+            for (id, log) in (0..).map(LaneId).zip(record.of_lanes()) {
+                match self.survey(&log, until).await {
+                    Ok(Some((survey, whole))) => {
+                        complete &= whole;
+                        oldest = [oldest, survey.oldest].into_iter().flatten().min();
+                        of_record.lanes.push(Lane { id, log, survey });
                     }
-                    found.push(Found { record: record.clone(), survey });
-                }
-                Ok(None) => {}
-                Err(fault) => {
-                    complete = false;
-                    self.error(record.log.as_str(), &fault);
+                    Ok(None) => {}
+                    Err(fault) => {
+                        complete = false;
+                        self.error(log.as_str(), &fault);
+                    }
                 }
             }
+            let waiting = of_record.sum(|survey| survey.pending);
+            pending += waiting;
+            let key = lease_of(&record.log);
+            let owner = leases.iter().find(|(of, _)| *of == key).map(|(_, row)| row);
+            if waiting > 0 && !is_owned(owner, self.ports.clock.wall()) {
+                without_owner += 1;
+            }
+            found.push(of_record);
         }
         if complete {
             let now = self.ports.clock.wall();
@@ -112,46 +135,48 @@ impl Run<'_> {
         found
     }
 
-    /// Reads what waits in one log; `None` where there is no row. The flag tells whether all of it was read.
-    async fn survey(&mut self, record: &LogRecord, until: Instant) -> Result<Option<(Survey, bool)>, Fault> {
+    /// Reads what waits in one lane; `None` where there is no row. The flag tells whether all of it was read.
+    async fn survey(&mut self, log: &LogName, until: Instant) -> Result<Option<(Survey, bool)>, Fault> {
         let (outbox, clock) = (&self.ports.outbox, &self.ports.clock);
-        let Some(tail) = outbox.read_tail(&record.log).await? else { return Ok(None) };
-        let head = outbox.read_head(&record.log).await?;
-        let mut survey = Survey::new(tail, head, self.judge(&record.log));
+        let Some(tail) = outbox.read_tail(log).await? else { return Ok(None) };
+        let head = outbox.read_head(log).await?;
+        let mut survey = Survey::new(tail, head, self.judge(log));
         while let Some((after, up_to)) = survey.poll(clock.now(), clock.wall()) {
             if clock.now() >= until {
                 return Ok(Some((survey, false)));
             }
-            let page = outbox.read_page(&record.log, after, up_to).await?;
+            let page = outbox.read_page(log, after, up_to).await?;
             survey.answer(clock.now(), page);
         }
         if let Some(fault) = survey.unreadable().cloned() {
-            self.error(record.log.as_str(), &fault);
+            self.error(log.as_str(), &fault);
             return Ok(Some((survey, false)));
         }
         Ok(Some((survey, true)))
     }
 
     fn judge(&self, log: &LogName) -> Judge {
-        Judge { session: session_of(log).to_owned(), routes: self.bridge.routes.clone() }
+        Judge { session: session_of(log.partition()).0.to_owned(), routes: self.bridge.routes.clone() }
     }
 
     /// Acts on one log; answers whether it is done with it.
     async fn one(&mut self, found: Found) -> Result<bool, Fault> {
-        if !self.below_head(&found).await? {
-            return Ok(false);
+        for lane in &found.lanes {
+            if !self.below_head(lane).await? {
+                return Ok(false);
+            }
         }
         if found.record.state == LogState::Retired {
             self.remove(&found).await?;
-        } else if found.survey.has_work() {
+        } else if found.lanes.iter().any(|lane| lane.survey.has_work()) {
             return self.adopt(&found).await;
         }
         Ok(true)
     }
 
     /// Deletes garbage at or below the durable head. Needs no lease: nobody looks there.
-    async fn below_head(&mut self, found: &Found) -> Result<bool, Fault> {
-        let (log, drained, tail) = (&found.record.log, found.survey.drained(), found.survey.tail());
+    async fn below_head(&mut self, lane: &Lane) -> Result<bool, Fault> {
+        let (log, drained, tail) = (&lane.log, lane.survey.drained(), lane.survey.tail());
         let mut after = Slot::HEAD;
         loop {
             if !self.may_go_on() {
@@ -192,11 +217,16 @@ impl Run<'_> {
     }
 
     async fn remove(&mut self, found: &Found) -> Result<(), Fault> {
-        let (log, tail) = (&found.record.log, found.survey.tail());
-        let last = self.ports.outbox.read_page(log, Slot(tail.0.saturating_sub(1)), tail).await?;
-        let may =
-            last.rows.last().is_some_and(|(slot, row)| *slot == tail && may_remove(row, found.survey.pending, self.ports.clock.wall()));
-        if !may {
+        for lane in &found.lanes {
+            let tail = lane.survey.tail();
+            let last = self.ports.outbox.read_page(&lane.log, Slot(tail.0.saturating_sub(1)), tail).await?;
+            let may = |row| may_remove(row, lane.survey.pending, self.ports.clock.wall());
+            if !last.rows.last().is_some_and(|(slot, row)| *slot == tail && may(row)) {
+                return Ok(());
+            }
+        }
+        // Where a lane could not be read, nothing is known of it; a log without any row has nothing that tells its age.
+        if found.lanes.len() != found.record.lanes as usize {
             return Ok(());
         }
         if self.request.dry_run {
@@ -218,8 +248,11 @@ impl Run<'_> {
     async fn adopt(&mut self, found: &Found) -> Result<bool, Fault> {
         let Some(leases) = self.ports.leases.clone() else { return Ok(true) };
         let log = &found.record.log;
-        let Some((key, row)) = self.lease_of(&*leases, log).await? else { return Ok(true) };
-        let session = session_of(log);
+        let key = lease_of(log);
+        let Some(raw) = leases.read(&key).await? else { return Ok(true) };
+        // A row that cannot be believed tells nothing about who owns the log: it is for an operator.
+        let Ok(row) = LeaseRow::try_from(raw) else { return Ok(true) };
+        let session = session_of(log.partition()).0;
         let ttl = self.bridge.lease_ttl.get(session).copied().unwrap_or_default();
         let members = leases.list_members(self.bridge.routes.bridge()).await?;
         let members: Vec<UnixMillis> = members.iter().map(|member| member.written_at).collect();
@@ -227,8 +260,8 @@ impl Run<'_> {
             return Ok(true);
         }
         if self.request.dry_run {
-            self.report.swept.expired_to_dlq += found.survey.expired;
-            self.report.swept.orphans_to_dlq += found.survey.orphaned;
+            self.report.swept.expired_to_dlq += found.sum(|survey| survey.expired);
+            self.report.swept.orphans_to_dlq += found.sum(|survey| survey.orphaned);
             return Ok(true);
         }
         let began = self.ports.clock.now();
@@ -244,29 +277,29 @@ impl Run<'_> {
             Outcome::NotDone(fault) | Outcome::Unknown(fault) => return Err(fault),
         };
         let mut holder = Holder::new(upkeep(), held, self.ports.clock.now(), Jitter::new(nonce));
-        let swept = self.sweep(found, &*leases, &key, &mut holder).await;
+        let swept = self.sweep_lanes(found, &*leases, &key, &mut holder).await;
         // Not held any more, or given up at its end: either way nobody waits for the answer.
         drop(leases.write(&key, &release(holder.row())).await);
         swept
     }
 
-    async fn lease_of(&self, leases: &dyn Leases, log: &LogName) -> Result<Option<(String, LeaseRow)>, Fault> {
-        for key in lease_keys(log) {
-            if let Some(raw) = leases.read(&key).await? {
-                // A row that cannot be believed tells nothing about who owns the log: it is for an operator.
-                return Ok(LeaseRow::try_from(raw).ok().map(|row| (key, row)));
+    /// All lanes under one lease: it is young once it was given back, and a young one is left alone.
+    async fn sweep_lanes(&mut self, found: &Found, leases: &dyn Leases, key: &str, holder: &mut Holder) -> Result<bool, Fault> {
+        for lane in found.lanes.iter().filter(|lane| lane.survey.has_work()) {
+            if !self.may_go_on() || !self.sweep(lane, leases, key, holder).await? {
+                return Ok(false);
             }
         }
-        Ok(None)
+        Ok(true)
     }
 
-    async fn sweep(&mut self, found: &Found, leases: &dyn Leases, key: &str, holder: &mut Holder) -> Result<bool, Fault> {
-        let log = &found.record.log;
+    async fn sweep(&mut self, lane: &Lane, leases: &dyn Leases, key: &str, holder: &mut Holder) -> Result<bool, Fault> {
+        let log = &lane.log;
         let clock = Arc::clone(&self.ports.clock);
         let mut sweep = Sweep::new(SweepOptions {
             owner: holder.row().tuple.owner.clone(),
             epoch: Epoch(holder.version()),
-            row_id_base: self.bridge.random.wrapping_add(u128::from(holder.version())),
+            row_id_base: self.row_ids(holder.version(), lane.id),
             judge: self.judge(log),
             max_entries: self.left,
         });
@@ -283,7 +316,7 @@ impl Run<'_> {
             }
             match sweep.poll(clock.now(), clock.wall()) {
                 Step::Call(call) => {
-                    let answer = self.call(found, &call).await;
+                    let answer = self.call(log, &call).await;
                     sweep.answer(clock.now(), answer);
                 }
                 Step::Park(letters) => {
@@ -311,17 +344,20 @@ impl Run<'_> {
         }
     }
 
-    async fn call(&self, found: &Found, call: &Call) -> Answer {
-        let (outbox, log) = (&self.ports.outbox, &found.record.log);
+    /// Where the ids of a sweep's rows begin: apart from those of every other sweep of this run.
+    fn row_ids(&self, version: u64, lane: LaneId) -> u128 {
+        self.bridge.random.wrapping_add(u128::from(version)).wrapping_add(u128::from(lane.0) << ROW_IDS_OF_A_LANE)
+    }
+
+    async fn call(&self, log: &LogName, call: &Call) -> Answer {
+        let outbox = &self.ports.outbox;
         match call {
             Call::ReadTail => Answer::Tail(outbox.read_tail(log).await),
             Call::ReadHead => Answer::Head(outbox.read_head(log).await),
-            Call::ReadRecord => Answer::Record(outbox.read_record(log).await.map(|record| record.map(|record| record.registration()))),
-            Call::Register { record, replaces } => {
-                Answer::Registered(outbox.replace_record(&LogRecord::new(log.clone(), *record), *replaces).await)
-            }
-            // A sweep moves no mail.
-            Call::MoveMail { .. } => Answer::Moved(Outcome::NotDone(Fault::new(FaultCode::ProtocolError, "a sweep moves no mail"))),
+            // A sweep leaves the record and the mail to owners.
+            Call::ReadRecord => Answer::Record(Err(not_of_a_sweep())),
+            Call::Register { .. } => Answer::Registered(Outcome::NotDone(not_of_a_sweep())),
+            Call::MoveMail { .. } => Answer::Moved(Outcome::NotDone(not_of_a_sweep())),
             Call::Put { slot, row } => Answer::Put(outbox.put(log, *slot, row).await),
             Call::ReadPage { purpose, after, up_to } => {
                 Answer::Page { purpose: *purpose, page: outbox.read_page(log, *after, *up_to).await }
@@ -354,17 +390,6 @@ async fn keep(leases: &dyn Leases, key: &str, holder: &mut Holder, clock: &dyn c
     }
 }
 
-/// The session that feeds the log.
-fn session_of(log: &LogName) -> &str {
-    log.as_str().split('#').nth(2).unwrap_or_default()
-}
-
-/// The leases that may guard the log: its session's, or the partition's own.
-fn lease_keys(log: &LogName) -> [String; 2] {
-    let session = session_of(log);
-    [format!("LEASE#{session}"), format!("LEASE#log:{session}")]
-}
-
-fn is_lease_of(key: &str, log: &LogName) -> bool {
-    lease_keys(log).iter().any(|known| known == key)
+fn not_of_a_sweep() -> Fault {
+    Fault::new(FaultCode::ProtocolError, "a sweep neither writes the registry nor moves mail")
 }

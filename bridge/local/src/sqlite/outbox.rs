@@ -11,7 +11,7 @@ use causeway_core::identity::{Epoch, LogName, Position, Slot};
 use causeway_core::outcome::{Fault, Outcome};
 use causeway_core::rows::{Anchor, Head, Row, RowMeta, Segment, SettledRange};
 use causeway_core::units::UnixMillis;
-use causeway_ports::{LogRecord, LogState, Outbox, Page, Put, StoreUsage};
+use causeway_ports::{LogRecord, LogState, Outbox, Page, Put, Registration, StoreUsage};
 use rusqlite::{Connection, OptionalExtension, named_params, params};
 use serde::{Deserialize, Serialize};
 
@@ -50,10 +50,12 @@ WHERE excluded.drained >= outbox.drained
 /// The head row is safe from any caller.
 const DELETE: &str = "DELETE FROM outbox WHERE pk = ? AND sk = ? AND sk > 0";
 
-const REGISTER: &str = "
-INSERT INTO registry (log, epoch, lanes, state) VALUES (?, ?, ?, ?)
-ON CONFLICT (log) DO UPDATE SET epoch = excluded.epoch, lanes = excluded.lanes, state = excluded.state
-WHERE excluded.epoch >= registry.epoch";
+const REGISTER_FIRST: &str = "INSERT INTO registry (log, epoch, lanes, state) VALUES (?, ?, ?, ?) ON CONFLICT (log) DO NOTHING";
+
+const REGISTER_OVER: &str = "
+UPDATE registry SET epoch = ?2, lanes = ?3, state = ?4 WHERE log = ?1 AND epoch = ?5 AND lanes = ?6 AND state = ?7";
+
+const READ_RECORD: &str = "SELECT log, epoch, lanes, state FROM registry WHERE log = ?";
 
 const LIST: &str = "SELECT log, epoch, lanes, state FROM registry ORDER BY log";
 
@@ -135,13 +137,26 @@ impl Outbox for SqliteOutbox {
         shared.thread.write(Purpose::Settle, call).await
     }
 
-    async fn register(&self, record: &LogRecord) -> Outcome<bool> {
+    async fn read_record(&self, log: &LogName) -> Result<Option<LogRecord>, Fault> {
+        let log = log.clone();
+        let read = move |connection: &mut Connection| connection.prepare_cached(READ_RECORD)?.query_row([log.as_str()], record).optional();
+        self.store.shared.thread.read(read).await
+    }
+
+    async fn replace_record(&self, record: &LogRecord, replaces: Option<Registration>) -> Outcome<bool> {
         let shared = &self.store.shared;
         shared.calls.wrote();
         let record = record.clone();
         let call = move |connection: &mut Connection| {
-            let values = params![record.log.as_str(), Number(record.epoch.0), record.lanes, state_name(record.state)];
-            Ok(connection.prepare_cached(REGISTER)?.execute(values)? > 0)
+            let (log, epoch, state) = (record.log.as_str(), Number(record.epoch.0), state_name(record.state));
+            let written = match replaces {
+                None => connection.prepare_cached(REGISTER_FIRST)?.execute(params![log, epoch, record.lanes, state])?,
+                Some(old) => {
+                    let values = params![log, epoch, record.lanes, state, Number(old.epoch.0), old.lanes, state_name(old.state)];
+                    connection.prepare_cached(REGISTER_OVER)?.execute(values)?
+                }
+            };
+            Ok(written > 0)
         };
         shared.thread.write(Purpose::Settle, call).await
     }

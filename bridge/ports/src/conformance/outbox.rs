@@ -3,7 +3,7 @@
 use super::{done, incompressible, suite};
 use crate::{LogRecord, LogState, Outbox, Page, Put};
 use bytes::Bytes;
-use causeway_core::identity::{Epoch, Id128, LogName, Position, Slot};
+use causeway_core::identity::{Epoch, Id128, LaneId, LogName, Position, Slot};
 use causeway_core::rows::{Anchor, CODEC_POSTCARD_ZSTD, Head, Row, RowMeta, Segment, SettledRange};
 use causeway_core::units::UnixMillis;
 use std::sync::Arc;
@@ -35,7 +35,8 @@ suite! { $
     deleting_absent_rows_is_done,
     deletes_leave_the_head_row_alone,
     logs_do_not_see_each_other,
-    the_registry_keeps_the_highest_epoch,
+    a_record_replaces_only_the_one_that_it_names,
+    of_many_that_replace_the_same_record_one_does,
     the_registry_keeps_lanes_and_state,
     the_registry_lists_the_logs_of_every_bridge,
     usage_counts_writes_and_reads,
@@ -573,22 +574,52 @@ fn record(log: &LogName, epoch: u64, lanes: u32, state: LogState) -> LogRecord {
     LogRecord { log: log.clone(), epoch: Epoch(epoch), lanes, state }
 }
 
+/// Writes over whatever stands.
 async fn register(store: &Store, record: &LogRecord) -> bool {
-    done(store.register(record).await, "register")
+    let standing = store.read_record(&record.log).await.unwrap();
+    replace(store, record, standing.as_ref()).await
 }
 
-async fn the_registry_keeps_the_highest_epoch(store: Store) {
+async fn replace(store: &Store, record: &LogRecord, replaces: Option<&LogRecord>) -> bool {
+    done(store.replace_record(record, replaces.map(LogRecord::registration)).await, "replace_record")
+}
+
+async fn a_record_replaces_only_the_one_that_it_names(store: Store) {
     let log = log("s");
-    let steps = [(9, true), (8, false), (9, true), (10, true), (9, false), (100, true), (u64::MAX, true), (u64::MAX - 1, false)];
-    let mut highest = 0;
-    for (lanes, (epoch, accepted)) in (1..).zip(steps) {
-        assert_eq!(register(&store, &record(&log, epoch, lanes, LogState::Open)).await, accepted, "epoch {epoch} over {highest}");
-        highest = highest.max(epoch);
-        let listed = store.list_logs().await.unwrap();
-        let [listed] = &listed[..] else { panic!("one log is listed once") };
-        assert_eq!(listed.epoch, Epoch(highest));
-        assert!(!accepted || listed.lanes == lanes, "an accepted record replaces the former");
-        assert!(accepted || listed.lanes != lanes, "a refused record changes nothing");
+    let [first, second, third] = [(1, 1), (2, 1), (2, 4)].map(|(epoch, lanes)| record(&log, epoch, lanes, LogState::Open));
+    assert_eq!(store.read_record(&log).await.unwrap(), None);
+    assert!(!replace(&store, &second, Some(&first)).await, "nothing stands there");
+    assert!(replace(&store, &first, None).await);
+    assert!(!replace(&store, &second, None).await, "something stands there");
+    assert_eq!(store.read_record(&log).await.unwrap(), Some(first.clone()));
+    assert!(replace(&store, &second, Some(&first)).await);
+    assert!(!replace(&store, &third, Some(&first)).await, "another epoch stands there");
+    assert!(replace(&store, &third, Some(&second)).await);
+    let largest = record(&log, u64::MAX, u32::MAX, LogState::Retired);
+    assert!(!replace(&store, &largest, Some(&second)).await, "another number of lanes stands there");
+    assert!(!replace(&store, &largest, Some(&record(&log, 2, 4, LogState::Retired))).await, "another state stands there");
+    assert!(replace(&store, &largest, Some(&third)).await);
+    assert!(replace(&store, &largest, Some(&largest)).await, "a record may replace its like");
+    assert!(replace(&store, &first, Some(&largest)).await, "the name of what stands decides, not the epoch");
+    assert_eq!(store.read_record(&log).await.unwrap(), Some(first.clone()));
+    assert_eq!(store.list_logs().await.unwrap(), [first]);
+    assert_eq!(store.read_record(&log.in_lane(LaneId(1))).await.unwrap(), None, "a record stands under its own name alone");
+}
+
+async fn of_many_that_replace_the_same_record_one_does(store: Store) {
+    let log = log("s");
+    let mut standing = None;
+    for round in 1..=5 {
+        let rivals: Vec<_> = (1..=8).map(|lanes| record(&log, round, lanes, LogState::Open)).collect();
+        let mut tasks = tokio::task::JoinSet::new();
+        for rival in rivals {
+            let (store, standing) = (Arc::clone(&store), standing.clone());
+            tasks.spawn(async move { replace(&store, &rival, standing.as_ref()).await.then_some(rival) });
+        }
+        let written: Vec<LogRecord> = tasks.join_all().await.into_iter().flatten().collect();
+        assert_eq!(written.len(), 1, "round {round}: {written:?}");
+        assert_eq!(store.read_record(&log).await.unwrap().as_ref(), written.first());
+        standing = written.into_iter().next();
     }
 }
 

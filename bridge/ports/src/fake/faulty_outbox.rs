@@ -1,7 +1,7 @@
 //! An outbox whose network fails as the test says.
 
 use super::injector::{Injection, Injector, injections};
-use crate::{LogRecord, Outbox, Page, Put, StoreUsage};
+use crate::{LogRecord, Outbox, Page, Put, Registration, StoreUsage};
 use async_trait::async_trait;
 use causeway_core::identity::{LogName, Slot};
 use causeway_core::outcome::{Fault, Outcome};
@@ -22,8 +22,10 @@ pub enum OutboxCall {
     ReadPage,
     /// [`Outbox::delete`].
     Delete,
-    /// [`Outbox::register`].
-    Register,
+    /// [`Outbox::read_record`].
+    ReadRecord,
+    /// [`Outbox::replace_record`].
+    ReplaceRecord,
     /// [`Outbox::list_logs`].
     ListLogs,
     /// [`Outbox::probe`].
@@ -45,7 +47,7 @@ enum Late {
     Put(LogName, Slot, Row),
     PutHead(LogName, Head),
     Delete(LogName, Vec<Slot>),
-    Register(LogRecord),
+    ReplaceRecord(LogRecord, Option<Registration>),
 }
 
 injections!(FaultyOutbox, Outbox, OutboxCall);
@@ -60,7 +62,7 @@ impl<O: Outbox> FaultyOutbox<O> {
                 Late::Put(log, slot, row) => drop(self.inner.put(log, *slot, row).await),
                 Late::PutHead(log, head) => drop(self.inner.put_head(log, head).await),
                 Late::Delete(log, slots) => drop(self.inner.delete(log, slots).await),
-                Late::Register(record) => drop(self.inner.register(record).await),
+                Late::ReplaceRecord(record, replaces) => drop(self.inner.replace_record(record, *replaces).await),
             }
         }
         late.len()
@@ -93,8 +95,13 @@ impl<O: Outbox> Outbox for FaultyOutbox<O> {
         self.injector.write(OutboxCall::Delete, || Late::Delete(log.clone(), slots.to_vec()), self.inner.delete(log, slots)).await
     }
 
-    async fn register(&self, record: &LogRecord) -> Outcome<bool> {
-        self.injector.write(OutboxCall::Register, || Late::Register(record.clone()), self.inner.register(record)).await
+    async fn read_record(&self, log: &LogName) -> Result<Option<LogRecord>, Fault> {
+        self.injector.read(OutboxCall::ReadRecord, self.inner.read_record(log)).await
+    }
+
+    async fn replace_record(&self, record: &LogRecord, replaces: Option<Registration>) -> Outcome<bool> {
+        let late = || Late::ReplaceRecord(record.clone(), replaces);
+        self.injector.write(OutboxCall::ReplaceRecord, late, self.inner.replace_record(record, replaces)).await
     }
 
     async fn list_logs(&self) -> Result<Vec<LogRecord>, Fault> {

@@ -19,7 +19,7 @@ use std::process::ExitCode;
 /// Commands on the outbox.
 #[derive(Debug, Subcommand)]
 pub enum OutboxCommand {
-    /// Count what waits in each log
+    /// Count what waits in each lane of each log
     Stat {
         #[allow(missing_docs, reason = "clap shows what ConfigArgs says")]
         #[command(flatten)]
@@ -28,7 +28,7 @@ pub enum OutboxCommand {
         #[arg(long)]
         json: bool,
     },
-    /// List the logs of the registry, and where each stands
+    /// List the logs of the registry, and where each lane stands
     List {
         #[allow(missing_docs, reason = "clap shows what ConfigArgs says")]
         #[command(flatten)]
@@ -41,7 +41,7 @@ pub enum OutboxCommand {
     Rebase(rebase::RebaseArgs),
 }
 
-/// What stands in one log.
+/// What stands in one lane of a log.
 #[derive(Debug, Serialize)]
 struct LogStat {
     log: String,
@@ -110,11 +110,7 @@ async fn show(config: &ConfigArgs, json: bool, columns: &[Column]) -> Result<Exi
     let aws = wiring::aws(&config).await;
     let outbox = StoreSet::open_outbox(&config.stores, aws.as_ref(), Purpose::Look)?
         .ok_or_else(|| CliError::unusable("stores.outbox is not configured"))?;
-    let logs = outbox.list_logs().await.map_err(told)?;
-    let mut stats = Vec::new();
-    for record in logs.iter().filter(|record| record.log.bridge() == &*config.bridge.id) {
-        stats.push(stat(outbox.as_ref(), record).await.map_err(told)?);
-    }
+    let stats = stats(outbox.as_ref(), &config.bridge.id).await.map_err(told)?;
     if json {
         let total: u64 = stats.iter().map(|stat| stat.entries).sum();
         return output::json(&serde_json::json!({ "bridge": config.bridge.id, "entries": total, "logs": stats }));
@@ -135,13 +131,24 @@ fn told(fault: Fault) -> CliError {
     CliError::fault(format!("stores.outbox: {fault}"))
 }
 
-/// Reads a log from its head to its tail. Entries are counted, not unpacked; a running owner goes on meanwhile, so figures are of the moment.
-async fn stat(outbox: &dyn Outbox, record: &LogRecord) -> Result<LogStat, Fault> {
-    let tail = outbox.read_tail(&record.log).await?;
-    let head = outbox.read_head(&record.log).await?.unwrap_or_default();
+/// Reads every lane of every log of the bridge.
+async fn stats(outbox: &dyn Outbox, bridge: &str) -> Result<Vec<LogStat>, Fault> {
+    let mut stats = Vec::new();
+    for record in outbox.list_logs().await?.iter().filter(|record| record.log.bridge() == bridge) {
+        for log in record.of_lanes() {
+            stats.push(stat(outbox, record, &log).await?);
+        }
+    }
+    Ok(stats)
+}
+
+/// Reads a lane from its head to its tail. Entries are counted, not unpacked; a running owner goes on meanwhile, so figures are of the moment.
+async fn stat(outbox: &dyn Outbox, record: &LogRecord, log: &LogName) -> Result<LogStat, Fault> {
+    let tail = outbox.read_tail(log).await?;
+    let head = outbox.read_head(log).await?.unwrap_or_default();
     let drained = head.drained.max(tail.map_or(Slot::HEAD, |row| row.drained));
     let mut stat = LogStat {
-        log: record.log.to_string(),
+        log: log.to_string(),
         state: match record.state {
             LogState::Open => "open",
             LogState::Retired => "retired",
@@ -157,7 +164,7 @@ async fn stat(outbox: &dyn Outbox, record: &LogRecord) -> Result<LogStat, Fault>
         oldest_created_at: None,
     };
     if let Some(tail) = tail {
-        count(outbox, &record.log, drained, tail.slot, &head, &mut stat).await?;
+        count(outbox, log, drained, tail.slot, &head, &mut stat).await?;
     }
     Ok(stat)
 }
@@ -198,3 +205,6 @@ fn settled_in(head: &Head, slot: Slot, count: u32) -> u64 {
         })
         .sum()
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,6 +6,7 @@ mod broker;
 mod copies;
 mod crash;
 mod exclusive;
+mod lanes;
 mod lease;
 mod memory;
 mod sqs;

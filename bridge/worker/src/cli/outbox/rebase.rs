@@ -8,7 +8,7 @@ use crate::clock::SystemClock;
 use crate::members::is_fresh;
 use crate::wiring::{self, Purpose, StoreSet};
 use causeway_core::config::Config;
-use causeway_core::identity::{Id128, LogName};
+use causeway_core::identity::{Id128, LaneId, lease_of};
 use causeway_core::lease::LeaseAnswer;
 use causeway_core::lease::row::{LeaseRow, Tuple};
 use causeway_core::outcome::{Fault, Outcome};
@@ -57,7 +57,7 @@ pub async fn execute(args: RebaseArgs) -> Result<ExitCode, CliError> {
     let leases = StoreSet::open_leases(&config.stores, aws.as_ref(), purpose)?;
     let outbox: &dyn Outbox = outbox.as_ref();
     if let (true, Some(leases)) = (args.yes, &leases) {
-        let names = found_logs(outbox, &config).await?;
+        let names = found_logs(outbox, &config.bridge.id).await?;
         let alive = signs_of_life(leases.as_ref(), &config, &names).await?;
         if !alive.is_empty() && !args.force {
             return Err(CliError::fault(format!(
@@ -70,7 +70,7 @@ pub async fn execute(args: RebaseArgs) -> Result<ExitCode, CliError> {
             tracing::warn!(%sign, "a worker seems to run; its messages may be lost");
         }
     }
-    let logs = found_logs(outbox, &config).await?;
+    let logs = found_logs(outbox, &config.bridge.id).await?;
     let found = match &leases {
         Some(leases) => found_leases(leases.as_ref(), &config, &logs).await?,
         None => Vec::new(),
@@ -92,15 +92,22 @@ fn random() -> Result<Id128, CliError> {
     Ok(Id128(u128::from_be_bytes(bytes)))
 }
 
-async fn found_logs(outbox: &dyn Outbox, config: &Config) -> Result<Vec<FoundLog>, CliError> {
+pub(super) async fn found_logs(outbox: &dyn Outbox, bridge: &str) -> Result<Vec<FoundLog>, CliError> {
     let mut logs = Vec::new();
     for record in outbox.list_logs().await.map_err(told)? {
-        if record.log.bridge() != &*config.bridge.id {
+        if record.log.bridge() != bridge {
             continue;
         }
-        let tail = outbox.read_tail(&record.log).await.map_err(told)?;
-        let head = outbox.read_head(&record.log).await.map_err(told)?;
-        logs.push(FoundLog { log: record.log, registered: record.epoch, tail, head });
+        for lane in 0.. {
+            let log = record.log.in_lane(LaneId(lane));
+            let tail = outbox.read_tail(&log).await.map_err(told)?;
+            let head = outbox.read_head(&log).await.map_err(told)?;
+            // Lanes that were closed stand behind those that are registered. They may be opened again, and were used before too.
+            if lane >= record.lanes && tail.is_none() && head.is_none() {
+                break;
+            }
+            logs.push(FoundLog { log, registered: record.epoch, tail, head });
+        }
     }
     Ok(logs)
 }
@@ -112,12 +119,7 @@ fn leases_fault(fault: Fault) -> CliError {
 /// The keys of the leases of this bridge: of its sessions, and of the partitions of its logs.
 fn keys(config: &Config, logs: &[FoundLog]) -> BTreeSet<String> {
     let of_sessions = config.sessions.iter().map(|session| format!("LEASE#{}", session.id));
-    let of_logs = logs.iter().map(|found| partition(&found.log)).flat_map(|name| [format!("LEASE#{name}"), format!("LEASE#log:{name}")]);
-    of_sessions.chain(of_logs).collect()
-}
-
-fn partition(log: &LogName) -> &str {
-    log.as_str().split('#').nth(2).unwrap_or_default()
+    of_sessions.chain(logs.iter().map(|found| lease_of(&found.log))).collect()
 }
 
 async fn found_leases(leases: &dyn Leases, config: &Config, logs: &[FoundLog]) -> Result<Vec<FoundLease>, CliError> {
@@ -171,7 +173,7 @@ fn bar(length: u64, message: &'static str) -> ProgressBar {
 }
 
 /// The anchors first: an owner that finds one above its own epoch raises its lease by itself.
-async fn carry_out(plan: &Plan, outbox: &dyn Outbox, leases: Option<&dyn Leases>) -> Result<(), CliError> {
+pub(super) async fn carry_out(plan: &Plan, outbox: &dyn Outbox, leases: Option<&dyn Leases>) -> Result<(), CliError> {
     let bar = bar((plan.logs.len() + plan.leases.len()) as u64, "moving on");
     for moved in &plan.logs {
         match outbox.put(&moved.log, moved.slot, &moved.row()).await {

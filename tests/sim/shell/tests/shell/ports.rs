@@ -10,7 +10,7 @@ use causeway_core::rows::{Head, Row, RowMeta, unpack};
 use causeway_local::memory::{MemoryLeases, MemoryOutbox};
 use causeway_ports::fake::{FakeBroker, FakeSink, FakeSource, FaultyLeases, FaultyOutbox};
 use causeway_ports::{
-    ConnectionEpoch, ConnectionGate, Delivery, Leases, LogRecord, MemberRecord, Outbox, Page, Put, Sink, SinkLimits, Source,
+    ConnectionEpoch, ConnectionGate, Delivery, Leases, LogRecord, MemberRecord, Outbox, Page, Put, Registration, Sink, SinkLimits, Source,
     SourceCounters, SourceEvent, StoreUsage,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -161,8 +161,11 @@ impl Outbox for Host {
         self.shared.acts(&self.name, "delete");
         self.shared.outbox.delete(log, slots).await
     }
-    async fn register(&self, record: &LogRecord) -> Outcome<bool> {
-        self.shared.outbox.register(record).await
+    async fn read_record(&self, log: &LogName) -> Result<Option<LogRecord>, Fault> {
+        self.shared.outbox.read_record(log).await
+    }
+    async fn replace_record(&self, record: &LogRecord, replaces: Option<Registration>) -> Outcome<bool> {
+        self.shared.outbox.replace_record(record, replaces).await
     }
     async fn list_logs(&self) -> Result<Vec<LogRecord>, Fault> {
         self.shared.outbox.list_logs().await
