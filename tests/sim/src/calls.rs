@@ -66,7 +66,7 @@ impl World {
             Request::LeaseWrite(write) => {
                 self.stores.write_lease(self.now, write, &mut self.seen).map(|answer| Reply::LeaseWritten(Outcome::Done(answer)))
             }
-            Request::Log { call, doubted } => self.stores.call(caller, call, *doubted, &mut self.seen).map(Reply::Log),
+            Request::Log { lane, call, doubted } => self.stores.call(caller, *lane, call, *doubted, &mut self.seen).map(Reply::Log),
             Request::Send(entries) => Ok(Reply::Sent(self.take_batch(entries))),
             Request::Park(letter) => {
                 self.stores.park(letter);

@@ -2,6 +2,7 @@
 
 use crate::broker::ConnectionId;
 use causeway_core::dead_letter::DeadLetter;
+use causeway_core::identity::LaneId;
 use causeway_core::lease::row::RawLease;
 use causeway_core::lease::{LeaseAnswer, LeaseWrite};
 use causeway_core::log::{Answer, Call};
@@ -55,7 +56,7 @@ pub enum Request {
     LeaseWrite(LeaseWrite),
     /// A call to the log; whether an earlier attempt of the same put has an unknown outcome.
     #[allow(missing_docs, reason = "said above")]
-    Log { call: Call, doubted: bool },
+    Log { lane: LaneId, call: Call, doubted: bool },
     /// A batch.
     Send(Vec<Arc<Entry>>),
     /// A dead letter.

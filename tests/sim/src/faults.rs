@@ -148,6 +148,8 @@ pub struct Knobs {
     pub keep_alive: u64,
     /// The broker's window.
     pub window: usize,
+    /// Lanes of the log.
+    pub lanes: u32,
     /// Messages published.
     pub messages: u64,
     /// When faults end.
@@ -217,6 +219,7 @@ impl Knobs {
             poison_every: 0,
             keep_alive: rng.between(1, 5) * S,
             window: 1 + rng.index(20),
+            lanes: 1,
             messages: rng.between(20, 60),
             chaos_ends: ttl * 3,
             broker_step_down: rng.chance(0.6).then(|| rng.between(1, 10) * S),
@@ -276,6 +279,7 @@ impl Knobs {
         if rng.chance(0.3) {
             knobs.make_lawless(rng);
         }
+        knobs.lanes = rng.pick(&[1, 2, 3]);
         knobs
     }
 
@@ -284,6 +288,8 @@ impl Knobs {
     pub fn draw_lawless(rng: &mut Rng) -> Self {
         let mut knobs = Self::draw(rng);
         knobs.make_lawless(rng);
+        // What several lanes have of their own would only dilute it.
+        knobs.lanes = 1;
         knobs
     }
 

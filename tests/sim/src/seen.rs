@@ -58,6 +58,8 @@ sights! {
     EvidenceWritten,
     /// Entries of a former owner were recovered.
     Recovered,
+    /// A message went to another lane than the first.
+    OtherLaneUsed,
     /// A member was told to stop and handed over.
     HandedOver,
     /// The lease table was put back to an older copy.

@@ -7,7 +7,6 @@ use crate::faults::{Link, MS, S};
 use crate::seen::Sight;
 use crate::worker::Awaited;
 use crate::world::World;
-use causeway_core::identity::LaneId;
 use causeway_core::lease::holder::Why;
 use causeway_core::lease::row::LeaseRow;
 use causeway_core::lease::{Condition, LeaseAnswer, LeaseWrite};
@@ -169,9 +168,9 @@ impl World {
         let term = self.workers[worker].term;
         let timeout = self.knobs.cadence.renew_call_timeout.unsigned_abs().max(2 * S);
         match effect {
-            owner::Effect::Log { call, .. } => {
+            owner::Effect::Log { lane, call } => {
                 let doubted = matches!(&call, Call::Put { row, .. } if self.workers[worker].doubtful_puts.contains(&row.id()));
-                self.call(worker, Link::Store, Awaited::Log { term, call: call.clone() }, Request::Log { call, doubted }, timeout);
+                self.call(worker, Link::Store, Awaited::Log { term, lane, call: call.clone() }, Request::Log { lane, call, doubted }, timeout);
             }
             owner::Effect::Acknowledge(delivery) => self.acknowledge(worker, delivery),
             owner::Effect::Send { batch, entries, .. } => {
@@ -209,7 +208,7 @@ impl World {
                     .calls
                     .retain(|_, awaited| matches!(awaited, Awaited::LeaseRead { .. } | Awaited::LeaseWrite { .. } | Awaited::Gate { .. }));
                 subject.sent.clear();
-                subject.furthest = None;
+                subject.furthest.clear();
                 subject.doubtful_puts.clear();
                 subject.doubtful_renewals.clear();
             }
@@ -274,7 +273,7 @@ impl World {
             }
             (Awaited::Gate { source }, Reply::LeaseRead(answer)) => self.gate_answered(worker, source, answer.ok().flatten()),
             (Awaited::Account { connection, call }, reply) => self.account_answered(worker, connection, &call, reply),
-            (Awaited::Log { term, .. }, Reply::Log(answer)) => self.feed_owner(worker, term, owner::Event::Log { lane: LaneId(0), answer }),
+            (Awaited::Log { term, lane, .. }, Reply::Log(answer)) => self.feed_owner(worker, term, owner::Event::Log { lane, answer }),
             (Awaited::Send { term, batch, entries }, Reply::Sent(outcomes)) => {
                 let arrived = entries.iter().zip(&outcomes).filter(|(_, outcome)| matches!(outcome, Outcome::Done(())));
                 self.stores.settled(&arrived.map(|(entry, _)| *entry).collect::<Vec<_>>());
@@ -315,12 +314,12 @@ impl World {
                 };
                 self.account_answered(worker, connection, &call, reply);
             }
-            Awaited::Log { term, call } => {
+            Awaited::Log { term, lane, call } => {
                 if let Call::Put { row, .. } = &call {
                     self.workers[worker].doubtful_puts.insert(row.id());
                 }
                 let answer: Answer = failed(&call, fault, true);
-                self.feed_owner(worker, term, owner::Event::Log { lane: LaneId(0), answer });
+                self.feed_owner(worker, term, owner::Event::Log { lane, answer });
             }
             Awaited::Send { term, batch, entries } => {
                 let outcomes = vec![Outcome::Unknown(fault); entries.len()];
@@ -341,10 +340,10 @@ impl World {
             if !subject.sent.insert(entry.id) {
                 continue;
             }
-            if let Some(furthest) = subject.furthest.filter(|furthest| place < *furthest) {
+            let furthest = subject.furthest.insert(place.lane, place.position);
+            if let Some(furthest) = furthest.filter(|furthest| place.position < *furthest) {
                 return self.fail(format!("S5: {place:?} is sent for the first time after {furthest:?}"));
             }
-            subject.furthest = Some(place);
         }
     }
 
@@ -359,8 +358,9 @@ impl World {
         if imbalance.iter().any(|of_route| *of_route != 0) {
             self.fail(format!("S7: messages were lost or invented in memory: {imbalance:?}"));
         }
-        // A segment at most 12 entries; a page may overfill memory by one segment; parks are bounded by 16.
-        if status.in_memory > 45 + 12 || status.pending > 5 * 12 || status.in_flight > 25 + 16 {
+        // A segment at most 12 entries; a page may overfill a lane's memory by one segment; parks are bounded by 16.
+        let lanes = status.lanes.len().max(1);
+        if status.in_memory > 45 + 12 * lanes || status.pending > 5 * 12 * lanes || status.in_flight > 25 + 16 {
             self.fail(format!("S7: {} in memory, {} pending, {} in flight", status.in_memory, status.pending, status.in_flight));
         }
     }

@@ -15,6 +15,8 @@ use causeway_core::subscriptions::Plan;
 use causeway_core::worker as owner;
 use std::collections::VecDeque;
 
+/// Messages take turns in so many topics, each of which keeps its lane.
+const TOPICS: u64 = 7;
 /// How long the program waits for a source to close.
 const CLOSE_TIMEOUT: u64 = 5 * S;
 
@@ -162,7 +164,7 @@ impl World {
             Inbound::Delivery { epoch, ordinal, message } => {
                 let delivery = DeliveryId { connection: ConnectionEpoch(epoch), ordinal };
                 let payload = Bytes::from(message.to_string());
-                let message = Message { topic: "t".to_owned(), payload, qos: 1, ..Message::default() };
+                let message = Message { topic: format!("t{}", message % TOPICS), payload, qos: 1, ..Message::default() };
                 self.feed_owner(worker, term, owner::Event::Delivered { delivery, receiver: "in".into(), message });
             }
             Inbound::Subscribed => {

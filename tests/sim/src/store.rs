@@ -4,7 +4,7 @@ use crate::Mutant;
 use crate::event::{AccountCall, Reply};
 use crate::seen::{Seen, Sight};
 use causeway_core::dead_letter::DeadLetter;
-use causeway_core::identity::{EntryId, Epoch, Position, Slot};
+use causeway_core::identity::{EntryId, Epoch, LaneId, Place, Position, Slot};
 use causeway_core::lease::row::{LeaseRow, RawLease};
 use causeway_core::lease::{Condition, LeaseAnswer, LeaseWrite};
 use causeway_core::log::{Answer, Call, Page, Put, Registration};
@@ -31,24 +31,32 @@ pub struct Stores {
     lease_changed: u64,
     /// Who holds or held which version.
     versions: BTreeMap<u64, String>,
+    /// The lanes of the log, those without rows left out.
+    logs: BTreeMap<LaneId, Log>,
+    record: Option<Registration>,
+    letters: BTreeMap<EntryId, u64>,
+    /// What the broker's session may have subscribed to; `None`: nobody knows.
+    filters: Option<BTreeSet<String>>,
+    mutant: Option<Mutant>,
+    /// A clock's rate may be wrong by so much, in parts per million; `None`: nobody knows, and early takeovers are not wondered at.
+    rate_ppm: Option<u64>,
+}
+
+/// One lane of the log.
+#[derive(Debug, Default)]
+struct Log {
     rows: BTreeMap<Slot, Row>,
     head: Option<Head>,
-    record: Option<Registration>,
     /// The highest epoch whose anchor was read back as the tail.
     confirmed: Epoch,
     /// Messages that were made durable above the head.
     stored: BTreeSet<u64>,
     places: BTreeMap<EntryId, Position>,
-    letters: BTreeMap<EntryId, u64>,
-    /// What the broker's session may have subscribed to; `None`: nobody knows.
-    filters: Option<BTreeSet<String>>,
     mutant: Option<Mutant>,
     /// What each caller was told, for the mutants that lie.
     told: BTreeMap<Caller, Told>,
     /// Entries whose owner learned that they arrived, for the mutant that deletes them at once.
     settled: BTreeSet<EntryId>,
-    /// A clock's rate may be wrong by so much, in parts per million; `None`: nobody knows, and early takeovers are not wondered at.
-    rate_ppm: Option<u64>,
 }
 
 /// Who calls: a worker, and its life.
@@ -195,45 +203,23 @@ impl Stores {
         Ok(LeaseAnswer::Written)
     }
 
-    /// The slot of the last row.
-    #[must_use]
-    pub fn tail(&self) -> Slot {
-        self.rows.last_key_value().map_or(Slot(0), |(slot, _)| *slot)
-    }
-
-    /// Every slot up to this one is settled, as the next owner will see it.
-    #[must_use]
-    pub fn effective_head(&self) -> Slot {
-        let of_tail = self.rows.last_key_value().map_or(Slot(0), |(_, row)| row.drained());
-        self.head.as_ref().map_or(of_tail, |head| of_tail.max(head.drained))
-    }
-
-    /// The messages that the next owner would take up.
+    /// The messages that the next owner would take up, from the lanes that the record names.
     #[must_use]
     pub fn unsettled(&self) -> BTreeSet<u64> {
-        let ranges = self.head.as_ref().map(|head| head.settled_ahead.as_slice()).unwrap_or_default();
-        let mut found = BTreeSet::new();
-        for (slot, row) in self.rows.range(self.effective_head().next()..) {
-            for (index, entry) in (0_u32..).zip(entries(row)) {
-                let position = Position { slot: *slot, index };
-                if !ranges.iter().any(|range| range.from <= position && position <= range.to) {
-                    found.insert(number_of(&entry));
-                }
-            }
-        }
-        found
+        let lanes = self.record.map_or(0, |record| record.lanes);
+        self.logs.iter().filter(|(lane, _)| lane.0 < lanes).flat_map(|(_, log)| log.unsettled()).collect()
     }
 
     /// Where an entry stands, or stood, in the log.
     #[must_use]
-    pub fn place_of(&self, entry: EntryId) -> Option<Position> {
-        self.places.get(&entry).copied()
+    pub fn place_of(&self, entry: EntryId) -> Option<Place> {
+        self.logs.iter().find_map(|(lane, log)| Some(Place { lane: *lane, position: *log.places.get(&entry)? }))
     }
 
     /// Whether the message was made durable.
     #[must_use]
     pub fn was_stored(&self, message: u64) -> bool {
-        self.stored.contains(&message)
+        self.logs.values().any(|log| log.stored.contains(&message))
     }
 
     /// Whether there is a dead letter of the message.
@@ -252,19 +238,66 @@ impl Stores {
     ///
     /// # Errors
     /// Where a rule of the log is broken by what its conditions let through.
-    pub fn call(&mut self, caller: Caller, call: &Call, doubted: bool, seen: &mut Seen) -> Result<Answer, Violation> {
-        let before = self.effective_head();
-        let answer = match call {
-            Call::ReadTail => Answer::Tail(Ok(self.read_tail(caller))),
-            Call::ReadHead => Answer::Head(Ok(self.head.clone())),
-            Call::ReadRecord => Answer::Record(Ok(self.record)),
+    pub fn call(&mut self, caller: Caller, lane: LaneId, call: &Call, doubted: bool, seen: &mut Seen) -> Result<Answer, Violation> {
+        match call {
+            Call::ReadRecord => Ok(Answer::Record(Ok(self.record))),
             Call::Register { record, replaces } => {
                 let holds = self.record == *replaces;
                 if holds {
                     self.record = Some(*record);
                 }
-                Answer::Registered(Outcome::Done(holds))
+                Ok(Answer::Registered(Outcome::Done(holds)))
             }
+            _ => {
+                if lane > LaneId(0) && matches!(call, Call::Put { row, .. } if matches!(**row, Row::Segment(_))) {
+                    seen.note(Sight::OtherLaneUsed);
+                }
+                let mutant = self.mutant;
+                let log = self.logs.entry(lane).or_insert_with(|| Log { mutant, ..Log::default() });
+                log.call(caller, call, doubted, seen).map_err(|violation| format!("{violation} (lane {lane})"))
+            }
+        }
+    }
+
+    /// The owner learned that these entries arrived.
+    pub fn settled(&mut self, entries: &[EntryId]) {
+        self.logs.values_mut().for_each(|log| log.settled(entries));
+    }
+}
+
+impl Log {
+    /// The slot of the last row.
+    fn tail(&self) -> Slot {
+        self.rows.last_key_value().map_or(Slot(0), |(slot, _)| *slot)
+    }
+
+    /// Every slot up to this one is settled, as the next owner will see it.
+    fn effective_head(&self) -> Slot {
+        let of_tail = self.rows.last_key_value().map_or(Slot(0), |(_, row)| row.drained());
+        self.head.as_ref().map_or(of_tail, |head| of_tail.max(head.drained))
+    }
+
+    /// The messages that the next owner would take up.
+    fn unsettled(&self) -> BTreeSet<u64> {
+        let ranges = self.head.as_ref().map(|head| head.settled_ahead.as_slice()).unwrap_or_default();
+        let mut found = BTreeSet::new();
+        for (slot, row) in self.rows.range(self.effective_head().next()..) {
+            for (index, entry) in (0_u32..).zip(entries(row)) {
+                let position = Position { slot: *slot, index };
+                if !ranges.iter().any(|range| range.from <= position && position <= range.to) {
+                    found.insert(number_of(&entry));
+                }
+            }
+        }
+        found
+    }
+
+    fn call(&mut self, caller: Caller, call: &Call, doubted: bool, seen: &mut Seen) -> Result<Answer, Violation> {
+        let before = self.effective_head();
+        let answer = match call {
+            Call::ReadTail => Answer::Tail(Ok(self.read_tail(caller))),
+            Call::ReadHead => Answer::Head(Ok(self.head.clone())),
+            Call::ReadRecord | Call::Register { .. } => return Err("the record is none of a lane's".to_owned()),
             Call::MoveMail { .. } => return Err("mail is moved and none was posted".to_owned()),
             Call::Put { slot, row } => Answer::Put(Outcome::Done(self.put(caller, *slot, row, doubted, seen)?)),
             Call::ReadPage { purpose, after, up_to } => Answer::Page { purpose: *purpose, page: Ok(self.page(*after, *up_to)) },
@@ -315,8 +348,7 @@ impl Stores {
         }
     }
 
-    /// The owner learned that these entries arrived.
-    pub fn settled(&mut self, entries: &[EntryId]) {
+    fn settled(&mut self, entries: &[EntryId]) {
         if self.mutant == Some(Mutant::DeleteBeforeHead) {
             self.settled.extend(entries);
             let (tail, settled) = (self.tail(), &self.settled);

@@ -8,7 +8,7 @@ use crate::store::number_of;
 use causeway_core::dead_letter::Destination;
 use causeway_core::drain::retry::Backoff;
 use causeway_core::drain::{BatchId, BatchLimits, ParkId};
-use causeway_core::identity::{EntryId, Id128, Position};
+use causeway_core::identity::{EntryId, Id128, LaneId, Position};
 use causeway_core::lease::holder::Upkeep;
 use causeway_core::lease::row::{OwnerFacts, Tuple};
 use causeway_core::lease::standby::Candidate;
@@ -58,6 +58,8 @@ pub enum Awaited {
     Log {
         /// The term.
         term: Term,
+        /// Of which lane.
+        lane: LaneId,
         /// What was asked.
         call: Call,
     },
@@ -168,8 +170,8 @@ pub struct Worker {
     pub watched: Duration,
     /// Entries that this term sent.
     pub sent: BTreeSet<EntryId>,
-    /// The furthest place in the log that this term sent from.
-    pub furthest: Option<Position>,
+    /// The furthest place in each lane that this term sent from.
+    pub furthest: BTreeMap<LaneId, Position>,
     /// The life that was told to stop.
     pub told_to_stop: u64,
     /// It starts again so long after it ended; `None`: never.
@@ -207,7 +209,7 @@ impl Worker {
             last_read: None,
             watched: Duration::ZERO,
             sent: BTreeSet::new(),
-            furthest: None,
+            furthest: BTreeMap::new(),
             told_to_stop: 0,
             down: None,
             offset: 1_000_000_000_000 + (rng.fraction() * year as f64) as i64,
@@ -288,7 +290,7 @@ impl Worker {
         self.last_read = None;
         self.watched = Duration::ZERO;
         self.sent.clear();
-        self.furthest = None;
+        self.furthest.clear();
     }
 
     /// It read the lease row: for the mutant that sums.
@@ -341,11 +343,11 @@ fn member_options(name: String, nth: usize, knobs: &Knobs, rng: &mut Rng) -> Mem
         hold_off: hold_off(knobs),
         broker_hold_off: broker_hold_off(knobs),
         broker_health_step_down: knobs.broker_step_down.map(Duration::from_nanos),
-        owner: owner_options(name, ttl, rng),
+        owner: owner_options(name, ttl, knobs.lanes, rng),
     }
 }
 
-fn owner_options(name: String, ttl: Duration, rng: &mut Rng) -> OwnerOptions {
+fn owner_options(name: String, ttl: Duration, lanes: u32, rng: &mut Rng) -> OwnerOptions {
     let policy = Policy {
         max_in_flight: 1 + rng.index(25),
         max_replay_attempts: 0,
@@ -367,7 +369,7 @@ fn owner_options(name: String, ttl: Duration, rng: &mut Rng) -> OwnerOptions {
         owner: name,
         routes: vec![route],
         epoch: None,
-        lanes: 1,
+        lanes,
         mailbox_poll: None,
         retire_when_drained: false,
         segment: SegmentOptions { max_messages: 1 + rng.index(12), doubt_after: ttl, ..SegmentOptions::default() },
