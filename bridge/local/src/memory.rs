@@ -17,7 +17,8 @@ use causeway_core::outcome::{Fault, FaultCode, Outcome};
 use causeway_core::rows::{Head, Row, RowMeta};
 use causeway_core::units::UnixMillis;
 use causeway_ports::{
-    DeadLetterFilter, DeadLetterPage, DeadLetters, LogRecord, Mail, Mailbox, MailboxName, Moved, Outbox, Page, Put, Registration, StoreUsage,
+    DeadLetterFilter, DeadLetterPage, DeadLetters, LogRecord, Mail, Mailbox, MailboxName, Moved, Outbox, Page, Put, Registration,
+    StoreUsage,
 };
 use std::collections::{BTreeMap, HashMap, btree_map};
 use std::ops::Bound;

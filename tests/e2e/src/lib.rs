@@ -46,7 +46,17 @@ impl Setup {
     /// A run without proxies over a broker that keeps its state.
     #[must_use]
     pub fn new(store: Store, messages: u64) -> Self {
-        Self { store, messages, size: 250, broker_persistence: true, proxies: false, members: &[], dlq_retention: None, lanes: 1, max_in_flight: None }
+        Self {
+            store,
+            messages,
+            size: 250,
+            broker_persistence: true,
+            proxies: false,
+            members: &[],
+            dlq_retention: None,
+            lanes: 1,
+            max_in_flight: None,
+        }
     }
 }
 
@@ -287,7 +297,11 @@ impl Run {
             if now == lanes {
                 return Ok(());
             }
-            ensure!(Instant::now() < deadline, "{now} lanes are registered, not {lanes}; the end of the worker's log:\n{}", self.log_tail());
+            ensure!(
+                Instant::now() < deadline,
+                "{now} lanes are registered, not {lanes}; the end of the worker's log:\n{}",
+                self.log_tail()
+            );
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
     }

@@ -170,7 +170,13 @@ impl World {
         match effect {
             owner::Effect::Log { lane, call } => {
                 let doubted = matches!(&call, Call::Put { row, .. } if self.workers[worker].doubtful_puts.contains(&row.id()));
-                self.call(worker, Link::Store, Awaited::Log { term, lane, call: call.clone() }, Request::Log { lane, call, doubted }, timeout);
+                self.call(
+                    worker,
+                    Link::Store,
+                    Awaited::Log { term, lane, call: call.clone() },
+                    Request::Log { lane, call, doubted },
+                    timeout,
+                );
             }
             owner::Effect::Acknowledge(delivery) => self.acknowledge(worker, delivery),
             owner::Effect::Send { batch, entries, .. } => {

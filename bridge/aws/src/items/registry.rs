@@ -16,7 +16,11 @@ const RETIRED: &str = "retired";
 #[must_use]
 pub fn encode(record: &LogRecord) -> Item {
     let mut item = key(REGISTRY, record.log.as_str());
-    item.extend([(EPOCH.to_owned(), n(record.epoch.0)), (LANES.to_owned(), n(record.lanes)), (STATE.to_owned(), s(state_name(record.state)))]);
+    item.extend([
+        (EPOCH.to_owned(), n(record.epoch.0)),
+        (LANES.to_owned(), n(record.lanes)),
+        (STATE.to_owned(), s(state_name(record.state))),
+    ]);
     item
 }
 

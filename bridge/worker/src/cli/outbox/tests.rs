@@ -49,7 +49,8 @@ async fn two_lanes() -> (MemoryOutbox, [LogName; 3]) {
 async fn figures_are_told_of_every_lane() {
     let (outbox, lanes) = two_lanes().await;
     let stats = stats(&outbox, "b").await.unwrap();
-    let told: Vec<_> = stats.iter().map(|stat| (stat.log.as_str(), stat.lanes, stat.tail, stat.drained, stat.segments, stat.entries)).collect();
+    let told: Vec<_> =
+        stats.iter().map(|stat| (stat.log.as_str(), stat.lanes, stat.tail, stat.drained, stat.segments, stat.entries)).collect();
     assert_eq!(told, [(lanes[0].as_str(), 2, 2, 0, 1, 3), (lanes[1].as_str(), 2, 9, 8, 1, 2)]);
     assert_eq!(stats[0].owner.as_deref(), Some("w3#1"));
     assert_eq!(stats.iter().map(|stat| stat.oldest_created_at).collect::<Vec<_>>(), [Some(UnixMillis(2_000)), Some(UnixMillis(3_000))]);
