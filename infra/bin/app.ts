@@ -20,8 +20,15 @@ async function settings(): Promise<Settings> {
   if (!existsSync(file)) {
     throw new SynthRefused([refuseProp("CAUSEWAY_PRP_016", "settings", `the file ${file} does not exist`)]);
   }
-  // Whether it exports any is checked with the rest.
-  return ((await import(pathToFileURL(file).href)) as { settings: Settings }).settings;
+  try {
+    // Whether it exports any is checked with the rest.
+    return ((await import(pathToFileURL(file).href)) as { settings: Settings }).settings;
+  } catch (error) {
+    // What cannot be read is told by line and column; what fails while it runs is told as it is.
+    if (!(error instanceof Error) || error.name !== "TransformError") throw error;
+    const [, ...places] = error.message.split("\n");
+    throw new SynthRefused([refuseProp("CAUSEWAY_PRP_016", "settings", places.join("; "))]);
+  }
 }
 
 try {

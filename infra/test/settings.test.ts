@@ -107,11 +107,13 @@ test("faults of the configuration and of the tasks are told together", () => {
   assert.match(message, /^4 faults; /);
 });
 
-test("a file of settings that is not there, or has none, is told without a stack trace", () => {
+test("a file of settings that is not there, has none, or cannot be read is told without a stack trace", () => {
   writeFileSync(join(folder, "empty.ts"), "export const other = 1;\n");
+  writeFileSync(join(folder, "broken.ts"), 'export const settings = {\n  bridgeId: "plant\n};\n');
   for (const [file, message] of [
     ["missing.ts", /^1 fault; .*\n {2}CAUSEWAY_PRP_016 settings: the file .*missing\.ts does not exist/],
     ["empty.ts", /^1 fault; .*\n {2}CAUSEWAY_PRP_016 settings: the file exports no `settings`/],
+    ["broken.ts", /^1 fault; .*\n {2}CAUSEWAY_PRP_016 settings: .*broken\.ts:2:18: ERROR: Unterminated string literal/],
   ] as const) {
     const { status, stderr } = spawnSync(process.execPath, ["--import", "tsx", "bin/app.ts"], {
       cwd: fileURLToPath(new URL("..", import.meta.url)),
