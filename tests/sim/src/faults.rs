@@ -279,7 +279,6 @@ impl Knobs {
         if rng.chance(0.3) {
             knobs.make_lawless(rng);
         }
-        knobs.lanes = rng.pick(&[1, 2, 3]);
         knobs
     }
 
@@ -288,8 +287,6 @@ impl Knobs {
     pub fn draw_lawless(rng: &mut Rng) -> Self {
         let mut knobs = Self::draw(rng);
         knobs.make_lawless(rng);
-        // What several lanes have of their own would only dilute it.
-        knobs.lanes = 1;
         knobs
     }
 
