@@ -44,11 +44,17 @@ type Use = (String, &'static str);
 /// What is refused for its value, or where nothing is written.
 const USES: &[fn(&Config) -> Vec<Use>] = &[
     |config| {
-        // Without an exclusive session several replicas each have a log of their own, which another has to adopt when one is gone.
+        // Replicas connect at the same time. A persistent session needs a client_id of each replica's own that outlives a restart, which only an operator
+        // can vouch for (`client_id: bridge-${REPLICA}`).
         let shared = config.bridge.is_clustered();
-        sessions(config, "session_mode", "clustered mode without an exclusive session", move |session| {
-            shared && session.session_mode != SessionMode::Exclusive
-        })
+        sessions(
+            config,
+            "session_mode",
+            "clustered mode with a persistent session whose client_id is not known to be each replica's own (`assert_stable_client_identity`)",
+            move |session| {
+                shared && session.session_mode == SessionMode::Persistent && !session.options.session.assert_stable_client_identity
+            },
+        )
     },
     |config| {
         routes(config, "session.connect_after_lease", "connections of those that wait", |route| {

@@ -6,7 +6,7 @@ use causeway_core::drain::retry::Jitter;
 use causeway_core::housekeeping::{
     At, Judge, LEASE_TTL, Step, Survey, Sweep, SweepEnd, SweepOptions, claim, garbage, is_owned, may_remove, release, upkeep, why_kept,
 };
-use causeway_core::identity::{Epoch, LogName, Slot};
+use causeway_core::identity::{self, Epoch, LogName, Slot};
 use causeway_core::lease::holder::{Holder, Step as LeaseStep};
 use causeway_core::lease::row::LeaseRow;
 use causeway_core::lease::{Held, LeaseAnswer};
@@ -89,7 +89,7 @@ impl Run<'_> {
                     complete &= whole;
                     pending += survey.pending;
                     oldest = [oldest, survey.oldest].into_iter().flatten().min();
-                    let owner = leases.iter().find(|(key, _)| is_lease_of(key, &record.log)).map(|(_, row)| row);
+                    let owner = leases.iter().find(|(key, _)| *key == identity::lease_of(&record.log)).map(|(_, row)| row);
                     if survey.pending > 0 && !is_owned(owner, self.ports.clock.wall()) {
                         without_owner += 1;
                     }
@@ -251,13 +251,9 @@ impl Run<'_> {
     }
 
     async fn lease_of(&self, leases: &dyn Leases, log: &LogName) -> Result<Option<(String, LeaseRow)>, Fault> {
-        for key in lease_keys(log) {
-            if let Some(raw) = leases.read(&key).await? {
-                // A row that cannot be believed tells nothing about who owns the log: it is for an operator.
-                return Ok(LeaseRow::try_from(raw).ok().map(|row| (key, row)));
-            }
-        }
-        Ok(None)
+        let key = identity::lease_of(log);
+        // A row that cannot be believed tells nothing about who owns the log: it is for an operator.
+        Ok(leases.read(&key).await?.and_then(|raw| LeaseRow::try_from(raw).ok()).map(|row| (key, row)))
     }
 
     async fn sweep(&mut self, found: &Found, leases: &dyn Leases, key: &str, holder: &mut Holder) -> Result<bool, Fault> {
@@ -354,17 +350,7 @@ async fn keep(leases: &dyn Leases, key: &str, holder: &mut Holder, clock: &dyn c
     }
 }
 
-/// The session that feeds the log.
+/// The session that feeds the log, which may be that of one of its processes.
 fn session_of(log: &LogName) -> &str {
-    log.as_str().split('#').nth(2).unwrap_or_default()
-}
-
-/// The leases that may guard the log: its session's, or the partition's own.
-fn lease_keys(log: &LogName) -> [String; 2] {
-    let session = session_of(log);
-    [format!("LEASE#{session}"), format!("LEASE#log:{session}")]
-}
-
-fn is_lease_of(key: &str, log: &LogName) -> bool {
-    lease_keys(log).iter().any(|known| known == key)
+    identity::session_of(log.partition()).0
 }
