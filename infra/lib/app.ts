@@ -1,6 +1,7 @@
 import { type App, Validations } from "aws-cdk-lib";
 import { AwsSolutionsChecks } from "cdk-nag";
 import { CausewayRules, SynthRefused } from "./checks/index.ts";
+import { checkSettings } from "./checks/settings.ts";
 import { checkBridgeId } from "./constructs/service.ts";
 import type { Settings } from "./settings.ts";
 import { CausewayStatefulStack } from "./stacks/stateful.ts";
@@ -32,6 +33,7 @@ export interface CausewayStacks {
 
 /** Adds the stacks that the settings ask for, called `<bridge>-state` and `<bridge>`. */
 export function addStacks(app: App, settings: Settings, artifacts: Artifacts = {}): CausewayStacks {
+  SynthRefused.ifAny(checkSettings(settings));
   SynthRefused.ifAny(checkBridgeId(settings.bridgeId));
   // Names of stacks have no underscores.
   const name = settings.bridgeId.replaceAll("_", "-");

@@ -83,12 +83,13 @@ export function loadConfigDocument(
   const variables: Variables = { env, container: new Set(containerVariables) };
   const faults: SynthFault[] = [];
   const shipped = new Map<Node, string>();
+  const origins = new Map<string, string>();
   let root: Node = { kind: "map", entries: new Map() };
   for (const file of files) {
     const layer = readLayer(file, faults);
     if (layer === undefined) continue;
     if (layer.kind === "map") {
-      interpolate(layer, "", variables, faults, shipped);
+      interpolate(layer, "", variables, faults, shipped, origins);
       root = merge(root, layer);
     } else if (!(layer.kind === "scalar" && typed(layer) === null)) {
       faults.push({
@@ -108,7 +109,9 @@ export function loadConfigDocument(
     text,
     digest: createHash("sha256").update(text).digest("hex"),
     value: json as BridgeConfig,
-    faults: asked?.faults ?? [...faults, ...found].map((fault) => strikeOut(fault, named(env, files))),
+    faults: (asked?.faults ?? [...faults, ...found].map((fault) => strikeOut(fault, named(env, files)))).map((fault) =>
+      withOrigin(fault, origins),
+    ),
     notBuilt: asked?.notBuilt ?? [],
     sessions: facts(config),
     checkedBy: asked === undefined ? "schema" : "program",
@@ -125,6 +128,13 @@ function named(
     .map((file) => readFileSync(file, "utf8"))
     .join("\n");
   return Object.fromEntries(Object.entries(env).filter(([name]) => text.includes(`\${${name}`)));
+}
+
+/** Says which variable a value is: whoever reads the fault wrote that, and not the path. */
+function withOrigin(fault: SynthFault, origins: ReadonlyMap<string, string>): SynthFault {
+  const origin = origins.get(fault.path);
+  if (origin === undefined || fault.code === "E_ENV_MISSING") return fault;
+  return { ...fault, message: `${fault.message}; it is filled from ${origin}` };
 }
 
 function readLayer(file: string, faults: SynthFault[]): Node | undefined {

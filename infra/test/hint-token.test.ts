@@ -51,7 +51,7 @@ describe("the token of the hints", () => {
       const [[id, secret] = assert.fail()] = Object.entries(resources(bridge, SECRET));
       assert.deepEqual(secret.Properties.GenerateSecretString, { ExcludePunctuation: true, PasswordLength: 48 });
       assert.equal(secret.DeletionPolicy, "Delete");
-      for (const kind of KINDS) assert.deepEqual(tokenOf(bridge, kind), { Ref: id });
+      for (const kind of KINDS) assert.deepEqual(tokenOf(bridge, kind), { "Fn::GetAtt": [id, "Id"] });
     }
   });
 

@@ -140,7 +140,7 @@ test("ECS may read the hint token for the tasks of both kinds, and nobody else m
     );
     assert.deepEqual(
       read.map(({ Action, Resource }) => [list(Action), Resource]),
-      [[["secretsmanager:GetSecretValue"], { Ref: token }]],
+      [[["secretsmanager:GetSecretValue"], { "Fn::GetAtt": [token, "Id"] }]],
     );
   }
 });

@@ -19,23 +19,25 @@ export function isStandIn(value: string | undefined): boolean {
   return value?.includes(standIn("")) ?? false;
 }
 
-/** Fills every scalar below `node`, and leaves in `shipped` what the container is to read. */
+/** Fills every scalar below `node`, and leaves in `shipped` what the container is to read, and in `origins` which path is one variable. */
 export function interpolate(
   node: Node,
   path: string,
   variables: Variables,
   faults: SynthFault[],
   shipped: Map<Node, string>,
+  origins: Map<string, string> = new Map(),
 ): void {
   if (node.kind === "seq") {
     node.items.forEach((item, index) => {
-      interpolate(item, `${path}[${index}]`, variables, faults, shipped);
+      interpolate(item, `${path}[${index}]`, variables, faults, shipped, origins);
     });
   } else if (node.kind === "map") {
     for (const [key, value] of node.entries) {
-      interpolate(value, path === "" ? key : `${path}.${key}`, variables, faults, shipped);
+      interpolate(value, path === "" ? key : `${path}.${key}`, variables, faults, shipped, origins);
     }
   } else if (node.text.includes("${")) {
+    if (/^\$\{\w+\}$/.test(node.text)) origins.set(path, node.text);
     const filled = fill(node.text, variables);
     if ("code" in filled) {
       faults.push({ ...filled, path });

@@ -28,7 +28,7 @@ import { BridgeNetwork, type BridgeNetworkProps } from "./network.ts";
 import { commandLines } from "./outputs.ts";
 import { QueueEnds } from "./queue-ends.ts";
 import { RedriveFunction, type RedriveFunctionProps } from "./redrive.ts";
-import { BridgeService, checkVariables } from "./service.ts";
+import { BridgeService, checkTasks, checkVariables } from "./service.ts";
 import { BridgeTables, defaultTableNames, type IBridgeTables } from "./tables.ts";
 
 /** Where the configuration comes from. */
@@ -286,12 +286,14 @@ export class CausewayDynamoDBHA extends Construct {
     this.bridgeId = value.bridge?.id ?? "";
     const tableNames = { ...defaultTableNames(), ...props.tableNames, ...configuredNames(value) };
     const ends = new QueueEnds(this, value, queues);
-    const baselines = props.managedSubscriptionBaselines;
+    // Settings run uncompiled: what is missing is told like what is empty.
+    const baselines = props.managedSubscriptionBaselines ?? {};
     SynthRefused.ifAny([
       ...checkConfig(this.document, mutable(baselines)),
       ...checkVariables({ ...props.bridgeConfig.environment, ...queues }, secrets),
       ...(props.tables === undefined ? [] : checkNames(configuredNames(value), props.tables)),
       ...ends.faults,
+      ...checkTasks({ ...props, image: props.image ?? { kind: "tree" }, ...this.stopping() }),
     ]);
     this.destinations = ends.destinations;
     this.sources = ends.sources;
@@ -344,19 +346,26 @@ export class CausewayDynamoDBHA extends Construct {
     }
   }
 
+  /** What a stop may take; nothing of a configuration that cannot be used. */
+  private stopping() {
+    const { sessions, value, faults } = this.document;
+    if (faults.length > 0) return { drainSeconds: 0, stepDownSeconds: 0, shutdownSeconds: 0 };
+    const graces = sessions.filter((session) => session.exclusive).map((session) => session.stepDownGraceSeconds);
+    return {
+      drainSeconds: drainSeconds(value),
+      stepDownSeconds: Math.max(0, ...graces),
+      shutdownSeconds: shutdownSeconds(value),
+    };
+  }
+
   private serviceProps(props: CausewayDynamoDBHAProps) {
-    const { sessions, value } = this.document;
+    const { sessions } = this.document;
     return {
       vpc: this.network.vpc,
       vpcSubnets: this.network.vpcSubnets,
       destinations: this.destinations,
       sources: this.sources,
-      drainSeconds: drainSeconds(value),
-      shutdownSeconds: shutdownSeconds(value),
-      stepDownSeconds: Math.max(
-        0,
-        ...sessions.filter((session) => session.exclusive).map((session) => session.stepDownGraceSeconds),
-      ),
+      ...this.stopping(),
       brokerPorts: sessions.map((session) => session.brokerPort).filter((port) => port > 0),
       startAfter: Object.values(this.baselines.seeds),
       imageContext: props.imageContext,

@@ -44,7 +44,8 @@ export class HintToken extends Construct {
       "AwsSolutions-SMG4",
       "It must be the same in all tasks, which read it when they start: rotated, those of before and after would refuse each other's hints.",
     );
-    // CDK's own reference would also allow its description.
-    this.containerSecret = new ReferencedSecret(this.secret.secretArn, "secretsmanager:GetSecretValue");
+    // CDK's own reference would also allow its description. `Id` is the ARN, as `Ref` is; emulators take the latter for the name.
+    const { attrId } = this.secret.node.defaultChild as secretsmanager.CfnSecret;
+    this.containerSecret = new ReferencedSecret(attrId, "secretsmanager:GetSecretValue");
   }
 }

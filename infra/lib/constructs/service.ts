@@ -429,15 +429,35 @@ export class BridgeService extends Construct {
 }
 
 function checkServiceProps(props: BridgeServiceProps): SynthFault[] {
+  return [
+    ...checkTasks(props),
+    ...checkBridgeId(props.bridgeId),
+    ...checkVariables(props.environment ?? {}, props.secrets ?? {}),
+  ];
+}
+
+/** What of the tasks is checked before anything is made. */
+type TaskProps = Pick<
+  BridgeServiceProps,
+  | "workerDesiredCount"
+  | "image"
+  | "cpu"
+  | "memoryLimitMiB"
+  | "stopTimeoutSeconds"
+  | "drainSeconds"
+  | "stepDownSeconds"
+  | "shutdownSeconds"
+>;
+
+/** How many tasks there are, what they run, how large they are, and how long they may take to stop. */
+export function checkTasks(props: TaskProps): SynthFault[] {
   const { cpu = 512, memoryLimitMiB = 1024, stopTimeoutSeconds = 120 } = props;
   return [
     ...checkWorkerCount(props.workerDesiredCount ?? 2),
     ...checkImage(props.image),
     ...checkStopTimeout(stopTimeoutSeconds, props.drainSeconds ?? 10, props.stepDownSeconds ?? 15),
     ...checkShutdown(stopTimeoutSeconds, props.shutdownSeconds ?? 30),
-    ...checkBridgeId(props.bridgeId),
     ...checkSize(cpu, memoryLimitMiB),
-    ...checkVariables(props.environment ?? {}, props.secrets ?? {}),
   ];
 }
 

@@ -181,6 +181,12 @@ impl ConnectionGate for SessionGate {
 
     async fn unsubscribed(&self, filter: &str) {
         let Some(subscriptions) = &self.subscriptions else { return };
+        // An owner that was paused may come to this long after another one subscribed to the filter again: then it is not this one's to forget.
+        if let Some(lease) = &self.lease
+            && lease.check(true).await.is_err()
+        {
+            return;
+        }
         let forgotten = subscriptions.call(subscriptions.store.forget(&subscriptions.identity, filter)).await.and_then(certain);
         if let Err(fault) = forgotten {
             // It is unsubscribed again at the next connection, and forgotten then.
