@@ -204,4 +204,16 @@ mod tests {
         assert!(paths.iter().all(|path| path.starts_with("routes[0].session.drain_")), "{paths:?}");
         assert!(faults.iter().all(|fault| fault.code == "E_NOT_BUILT" && fault.at.line > 1));
     }
+
+    #[test]
+    fn replicas_of_a_persistent_session_need_somebody_who_vouches_for_their_client_ids() {
+        let persistent = include_str!("../../../../tests/fixtures/valid/clustered_share.yaml");
+        let refused = |text: &str| {
+            not_built(&load(&[Source { name: "s", text }], &|_| None).unwrap()).into_iter().map(|fault| fault.path).collect::<Vec<_>>()
+        };
+        assert_eq!(refused(persistent), ["sessions[0].session_mode"]);
+        assert_eq!(refused(&persistent.replace("session_mode: persistent", "session_mode: ephemeral")), Vec::<String>::new());
+        let vouched = persistent.replace("client_id:", "assert_stable_client_identity: true\n        client_id:");
+        assert_eq!(refused(&vouched), Vec::<String>::new());
+    }
 }

@@ -152,7 +152,7 @@ proptest! {
         // Done again, it moves on again.
         let again: Vec<FoundLog> = logs.iter().zip(&plan.logs).map(|(found, moved)| FoundLog { tail: Some(moved.row().meta(moved.slot)), ..found.clone() }).collect();
         let again = planned(&again, &leases, step);
-        prop_assert!(again.epoch > plan.epoch);
+        prop_assert!(again.epoch > plan.epoch || logs.is_empty());
         prop_assert!(again.logs.iter().zip(&plan.logs).all(|(again, first)| again.slot > first.slot && again.anchor.drained == first.anchor.drained));
     }
 }
