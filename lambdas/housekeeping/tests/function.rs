@@ -1,7 +1,7 @@
 //! The real program, invoked as Lambda invokes it, on Amazon DynamoDB Local (or what stands for it).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
-use aws_sdk_dynamodb::types::AttributeValue;
+use aws_sdk_dynamodb::types::{AttributeValue, TimeToLiveSpecification};
 use bytes::Bytes;
 use causeway_aws::schema::{COMMANDS, LEDGER, create_missing_tables};
 use causeway_aws::{DynamoDeadLetters, DynamoLeases, DynamoOutbox};
@@ -171,6 +171,11 @@ async fn rows_whose_retention_is_over_go_and_others_stay() {
     let world = world().await;
     let (s, n) = (|text: &str| AttributeValue::S(text.to_owned()), |number: u64| AttributeValue::N(number.to_string()));
     let now = wall().0 / 1_000;
+    // The store would remove what is over by itself, sooner here than AWS does, and there would be nothing to see.
+    for table in ["commands", "ledger"] {
+        let off = TimeToLiveSpecification::builder().attribute_name("ttl").enabled(false).build().unwrap();
+        world.aws.dynamodb.update_time_to_live().table_name(table).time_to_live_specification(off).send().await.unwrap();
+    }
     for (id, ttl) in [("over", now - 10), ("young", now + 1_000)] {
         let put = world.aws.dynamodb.put_item().table_name("commands").item("pk", s(&format!("CMD#{id}")));
         put.item("due_shard", n(3)).item("due_at", n(wall().0 - 1_000)).item("ttl", n(ttl)).send().await.unwrap();
