@@ -3,6 +3,7 @@
 //! Everything here is a function of state and event to state and actions. Nothing in this crate waits, reads a clock, draws a random
 //! number, opens a socket or names a cloud service: time and randomness come in as arguments, effects go out as values.
 
+pub mod adoption;
 pub mod config;
 pub mod dead_letter;
 pub mod drain;

@@ -1,5 +1,6 @@
 //! The program `causeway`: commands, wiring, owner loops, monitor and telemetry around the decisions of `causeway-core`.
 
+pub mod adoption;
 pub mod cli;
 pub mod clock;
 pub mod ecs;

@@ -1,11 +1,12 @@
 //! What an owner loop is made of. `wiring` builds it from the configuration; `run` consumes it.
 
 use crate::hints::Hinter;
-use crate::status::StatusBoard;
+use crate::status::{RouteStatus, StatusBoard};
 use crate::telemetry::Metrics;
 use causeway_core::config::model::{DrainCeiling, OutboxOptions, Policy};
 use causeway_core::dead_letter::Destination;
 use causeway_core::identity::LogName;
+use causeway_core::lease::Held;
 use causeway_core::lease::holder::Upkeep;
 use causeway_core::lease::standby::Candidate;
 use causeway_core::member::MemberOptions;
@@ -14,16 +15,51 @@ use causeway_ports::{Clock, ConnectionGate, DeadLetters, Leases, Mailbox, Mailbo
 use core::time::Duration;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 /// Connects a source that asks the gate, if there is one. Called once in each term of ownership, after the log's anchor is confirmed.
-pub type StartSource = Box<dyn Fn(Option<Arc<dyn ConnectionGate>>) -> Box<dyn Source> + Send>;
+pub type StartSource = Arc<dyn Fn(Option<Arc<dyn ConnectionGate>>) -> Box<dyn Source> + Send + Sync>;
 
 /// Destinations by the id of their sender.
 pub type NamedSinks = Vec<(String, Arc<dyn Sink>)>;
 
+/// Whose log an owner loop has.
+#[derive(Clone, Default)]
+pub enum LogKind {
+    /// The session's: one process at a time owns it.
+    #[default]
+    OfSession,
+    /// This process's own, because its session is not owned exclusively. What it adopts of others is told here.
+    OfProcess(watch::Receiver<Adopted>),
+    /// One that a process left behind: nothing is taken in, and once it is drained it is closed for good.
+    Adopted(Box<Adopting>),
+}
+
+/// An adoption under way.
+#[derive(Clone)]
+pub struct Adopting {
+    /// The log's lease.
+    pub held: Held,
+    /// What was adopted before.
+    pub before: Adopted,
+    /// Where to tell how far it is.
+    pub report: watch::Sender<Adopted>,
+}
+
+/// What a process adopted of logs of one session.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Adopted {
+    /// Logs that were drained and closed.
+    pub logs: u64,
+    /// The one that is being drained.
+    pub current: Option<String>,
+    /// The account of what was in them, for each route in the order of the configuration.
+    pub routes: Vec<RouteStatus>,
+}
+
 /// Everything that one session's owner loop needs. The loop owns it and ends with it.
+#[derive(Clone)]
 pub struct SessionParts {
     /// The session's id; the status, logs and metrics carry it.
     pub session: String,
@@ -33,8 +69,10 @@ pub struct SessionParts {
     pub broker: String,
     /// How many filters the source will subscribe.
     pub subscriptions_wanted: usize,
-    /// The session's log.
+    /// The log.
     pub log: LogName,
+    /// Whose log that is.
+    pub kind: LogKind,
     /// The routes that the session feeds, in the order of the configuration.
     pub routes: Vec<RouteParts>,
     /// The log's store.
@@ -104,6 +142,7 @@ pub struct SubscriptionParts {
 }
 
 /// What competing for a session's lease needs.
+#[derive(Clone)]
 pub struct LeaseParts {
     /// Where the lease is kept.
     pub leases: Arc<dyn Leases>,
@@ -150,6 +189,7 @@ impl LeaseParts {
 }
 
 /// One route of a session.
+#[derive(Clone)]
 pub struct RouteParts {
     /// The route's id.
     pub id: String,

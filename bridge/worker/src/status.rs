@@ -163,6 +163,10 @@ pub struct SessionStatus {
     pub store_failing: bool,
     /// Its lease; `None` where this process is the session's only candidate.
     pub lease: Option<LeaseStatus>,
+    /// Logs of processes that are gone which this one drained and closed.
+    pub adopted_logs: u64,
+    /// The one of them that it is draining.
+    pub adopting: Option<String>,
     /// Whether the session is emptying its log before it ends.
     pub draining: bool,
     /// Since when the source should have shown progress and did not.
@@ -301,6 +305,25 @@ impl RouteStatus {
         .into_iter()
         .fold(0_u64, u64::saturating_add);
         signed(came).saturating_sub(signed(went))
+    }
+
+    /// Adds the account of another log of the same route.
+    pub fn add(&mut self, other: &Self) {
+        self.received += other.received;
+        self.recovered += other.recovered;
+        self.delivered += other.delivered;
+        for (code, count) in &other.dead_lettered {
+            *self.dead_lettered.entry(*code).or_default() += count;
+        }
+        for (reason, count) in &other.dropped {
+            *self.dropped.entry(*reason).or_default() += count;
+        }
+        self.expired += other.expired;
+        self.returned += other.returned;
+        self.handed_over += other.handed_over;
+        self.retries += other.retries;
+        self.in_outbox += other.in_outbox;
+        self.in_flight += other.in_flight;
     }
 
     /// Dead letters of every code.

@@ -3,11 +3,12 @@
 //! The order of an end: not ready any more; the owner loops stop admitting, settle what is in flight, and disconnect; the last metrics go out;
 //! the monitor closes. A second signal ends everything at once: nothing is lost by it, more may be delivered twice.
 
+use crate::adoption::{Adoption, run_and_retire};
 use crate::http::monitor::Monitor;
 use crate::http::transport::Transport;
 use crate::members::Membership;
 use crate::parts::SessionParts;
-use crate::run::{RunError, SessionEnd, run_session};
+use crate::run::{RunError, SessionEnd};
 use crate::status::StatusBoard;
 use crate::telemetry::collect::Collector;
 use crate::telemetry::emf::{self, Exporter};
@@ -55,6 +56,8 @@ impl Signals {
 pub struct Program {
     /// The owner loops.
     pub sessions: Vec<SessionParts>,
+    /// Takes care of logs that other processes leave behind.
+    pub adoption: Option<Adoption>,
     /// The monitor.
     pub monitor: Monitor,
     /// Where it listens.
@@ -88,7 +91,8 @@ pub enum End {
 
 /// Runs the program to its end.
 pub async fn run(program: Program, mut signals: Signals) -> End {
-    let Program { sessions, monitor, listener, transport, membership, exporter, collector, status, stop, shutdown_timeout } = program;
+    let Program { sessions, adoption, monitor, listener, transport, membership, exporter, collector, status, stop, shutdown_timeout } =
+        program;
     let quit = CancellationToken::new();
     let mut services = JoinSet::new();
     services.spawn(serve(monitor, listener, quit.clone()));
@@ -104,7 +108,13 @@ pub async fn run(program: Program, mut signals: Signals) -> End {
     let mut loops = JoinSet::new();
     for parts in sessions {
         let span = tracing::info_span!("session", session = %parts.session);
-        loops.spawn(run_session(parts).instrument(span));
+        loops.spawn(run_and_retire(parts).instrument(span));
+    }
+    if let Some(adoption) = adoption {
+        loops.spawn(async {
+            adoption.run().await;
+            Ok(SessionEnd::Clean)
+        });
     }
     let end = tend(&mut loops, &mut signals, &status, &stop, shutdown_timeout).await;
     if end == End::SecondSignal {
@@ -180,7 +190,7 @@ fn note(ended: Result<Result<SessionEnd, RunError>, JoinError>, asked: bool) -> 
             warn!("a session ended at drain_timeout with work left: it stands in the log and goes on with the next start");
             true
         }
-        Ok(Ok(SessionEnd::Clean | SessionEnd::DeadlinePassed)) => {
+        Ok(Ok(SessionEnd::Clean | SessionEnd::DeadlinePassed | SessionEnd::HandedOver)) => {
             error!("a session ended though nobody asked it to");
             false
         }

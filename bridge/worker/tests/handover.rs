@@ -16,7 +16,7 @@ use causeway_worker::clock::SystemClock;
 use causeway_worker::hints::{HintBoard, Hinter, PATH};
 use causeway_worker::http::transport::Transport;
 use causeway_worker::members::{Membership, is_fresh};
-use causeway_worker::parts::{LeaseParts, SessionParts};
+use causeway_worker::parts::{LeaseParts, LogKind, SessionParts};
 use causeway_worker::run::{RunError, SessionEnd, run_session};
 use causeway_worker::status::{ServiceLevel, StatusBoard};
 use causeway_worker::telemetry::{Metrics, prometheus};
@@ -94,6 +94,7 @@ impl Member {
             broker: "fake".to_owned(),
             subscriptions_wanted: 1,
             log: LogName::new("b", "s", 0).unwrap(),
+            kind: LogKind::OfSession,
             routes: Vec::new(),
             outbox: Arc::clone(outbox),
             lanes: 1,
@@ -101,7 +102,7 @@ impl Member {
             limits: OutboxOptions::default(),
             stale_claim: Duration::from_secs(60),
             dead_letters: None,
-            start_source: Box::new(move |_| Box::new(source.source())),
+            start_source: Arc::new(move |_| Box::new(source.source())),
             lease: Some(LeaseParts {
                 leases: shared,
                 candidate: Candidate { key: "LEASE#s".to_owned(), owner, ttl, facts },

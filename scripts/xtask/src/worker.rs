@@ -110,6 +110,8 @@ pub struct Settings {
     pub segment_max_messages: u32,
     /// Whether several workers share the session, of which one owns it at a time. Needs DynamoDB.
     pub exclusive: bool,
+    /// Whether they share a subscription instead: all of them are connected at once, and each has a log of its own. Where several workers run.
+    pub shared_subscription: bool,
     /// `stores.dlq.options.retention`, in seconds. `None`: dead letters are kept for good.
     pub dlq_retention: Option<u64>,
     /// Whether workers log in to the broker with their names, by which a network tells them apart.
@@ -135,6 +137,7 @@ impl Settings {
             lanes: 1,
             segment_max_messages: 200,
             exclusive: false,
+            shared_subscription: false,
             dlq_retention: None,
             logins: false,
             keep_alive: 30,
@@ -177,7 +180,17 @@ impl Settings {
             String::new()
         };
         let broker_url = if self.exclusive { format!("${{{BROKER_URL}}}") } else { self.broker_url.clone() };
-        include_str!("worker.yaml")
+        let template = include_str!("worker.yaml");
+        let (template, session_mode) = if self.shared_subscription {
+            let template = template
+                .replace("\"telemetry/#\"", "\"$share/workers/telemetry/#\"")
+                .replace("clean_start: false", "clean_start: true")
+                .replace("        session_expiry_interval: 3600\n", "");
+            (template, "session_mode: ephemeral")
+        } else {
+            (template.to_owned(), session_mode)
+        };
+        template
             .replace("{{deployment}}", &deployment)
             .replace("{{session_mode}}", session_mode)
             .replace("{{lanes}}", &self.lanes.to_string())
@@ -435,6 +448,8 @@ mod tests {
         assert!(!text.contains("{{"), "{text}");
         assert!(text.contains("monitor_addr: ${CAUSEWAY_MONITOR_ADDRESS}"), "{text}");
         assert!(text.contains("session_mode: exclusive"), "{text}");
+        let text = Settings { shared_subscription: true, ..shared }.render();
+        assert!(!text.contains("{{") && text.contains("session_mode: ephemeral") && text.contains("$share/workers/telemetry/#"), "{text}");
     }
 
     #[test]

@@ -34,6 +34,8 @@ pub struct Setup {
     pub proxies: bool,
     /// Processes that share the session. Empty: one worker has it to itself.
     pub members: &'static [(&'static str, Role)],
+    /// Whether they share a subscription instead, each with a log of its own.
+    pub shared_subscription: bool,
     /// `stores.dlq.options.retention`, in seconds.
     pub dlq_retention: Option<u64>,
     /// Lanes of the session's log.
@@ -53,6 +55,7 @@ impl Setup {
             broker_persistence: true,
             proxies: false,
             members: &[],
+            shared_subscription: false,
             dlq_retention: None,
             lanes: 1,
             max_in_flight: None,
@@ -92,6 +95,7 @@ impl Run {
         let shared = !setup.members.is_empty();
         let rig = Rig::start_with(&options, setup.proxies, binary, |settings| {
             settings.exclusive = shared;
+            settings.shared_subscription = setup.shared_subscription;
             settings.dlq_retention = setup.dlq_retention;
             settings.lanes = setup.lanes;
             settings.max_in_flight = setup.max_in_flight.unwrap_or(settings.max_in_flight);
@@ -315,11 +319,23 @@ impl Run {
     ///
     /// # Errors
     /// A process failed.
-    pub async fn finish(mut self) -> Result<Account> {
+    pub async fn finish(self) -> Result<Account> {
+        let (account, log) = self.settle().await?;
+        let faults = account.faults();
+        ensure!(faults.is_empty(), "{}\n{account:#?}\nthe end of the worker's log:\n{log}", faults.join("; "));
+        Ok(account)
+    }
+
+    /// The same without a judgement: for a broker that may forget what it had handed to a process. Gives the ends of the logs too.
+    ///
+    /// # Errors
+    /// A process failed.
+    pub async fn settle(mut self) -> Result<(Account, String)> {
         self.publishing_done().await?;
         if let Some(mut cluster) = self.cluster.take() {
             drain(&self.consumer, &self.published, PATIENCE, || cluster.expect_running()).await?;
-            let active = cluster.holder().await?.member;
+            // Where each has a log of its own nobody takes over from the last one.
+            let active = if self.rig.settings.shared_subscription { 0 } else { cluster.holder().await?.member };
             for (name, status) in cluster.stop(active).await? {
                 ensure!(status.success(), "a clean stop of {name} ended with {status}\n{}", cluster.log_tails());
             }
@@ -333,9 +349,7 @@ impl Run {
         tokio::time::sleep(Duration::from_secs(2)).await;
         let log = self.log_tail();
         let account = self.consumer.finish().await?.settle(&self.published, &self.exposures);
-        let faults = account.faults();
-        ensure!(faults.is_empty(), "{}\n{account:#?}\nthe end of the worker's log:\n{log}", faults.join("; "));
-        Ok(account)
+        Ok((account, log))
     }
 
     /// The default limits, for terms of an exposure.

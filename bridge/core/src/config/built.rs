@@ -44,11 +44,17 @@ type Use = (String, &'static str);
 /// What is refused for its value, or where nothing is written.
 const USES: &[fn(&Config) -> Vec<Use>] = &[
     |config| {
-        // Without an exclusive session several replicas each have a log of their own, which another has to adopt when one is gone.
+        // Replicas connect at the same time. A persistent session needs a client_id of each replica's own that outlives a restart, which only an operator
+        // can vouch for (`client_id: bridge-${REPLICA}`).
         let shared = config.bridge.is_clustered();
-        sessions(config, "session_mode", "clustered mode without an exclusive session", move |session| {
-            shared && session.session_mode != SessionMode::Exclusive
-        })
+        sessions(
+            config,
+            "session_mode",
+            "clustered mode with a persistent session whose client_id is not known to be each replica's own (`assert_stable_client_identity`)",
+            move |session| {
+                shared && session.session_mode == SessionMode::Persistent && !session.options.session.assert_stable_client_identity
+            },
+        )
     },
     |config| {
         routes(config, "session.connect_after_lease", "connections of those that wait", |route| {
@@ -196,5 +202,17 @@ mod tests {
         }
         assert!(paths.iter().all(|path| path.starts_with("routes[0].session.drain_")), "{paths:?}");
         assert!(faults.iter().all(|fault| fault.code == "E_NOT_BUILT" && fault.at.line > 1));
+    }
+
+    #[test]
+    fn replicas_of_a_persistent_session_need_somebody_who_vouches_for_their_client_ids() {
+        let persistent = include_str!("../../../../tests/fixtures/valid/clustered_share.yaml");
+        let refused = |text: &str| {
+            not_built(&load(&[Source { name: "s", text }], &|_| None).unwrap()).into_iter().map(|fault| fault.path).collect::<Vec<_>>()
+        };
+        assert_eq!(refused(persistent), ["sessions[0].session_mode"]);
+        assert_eq!(refused(&persistent.replace("session_mode: persistent", "session_mode: ephemeral")), Vec::<String>::new());
+        let vouched = persistent.replace("client_id:", "assert_stable_client_identity: true\n        client_id:");
+        assert_eq!(refused(&vouched), Vec::<String>::new());
     }
 }

@@ -242,6 +242,14 @@ impl Member {
         }
     }
 
+    /// A member that holds the lease already: somebody else waited for it under the same name. Its first event begins its first term.
+    #[must_use]
+    pub fn holding(options: MemberOptions, held: Held, now: Instant) -> Self {
+        let mut member = Self::new(options, now);
+        member.begin_term(now, held);
+        member
+    }
+
     /// What the owners of earlier terms counted, for each route and last for entries whose route is gone.
     #[must_use]
     pub fn past_counters(&self) -> &[RouteCounters] {

@@ -106,13 +106,15 @@ catalog! {
         BrokerHealthStepDowns = Counter Count [Session] "broker_health_step_downs_total" "BrokerHealthStepDown"
             "Leases given back because the owner had been without its broker for broker_health_step_down.";
         LeaseHeld = Gauge None [Session] "lease_held" "LeaseHeld"
-            "1 while this process holds the session's lease. The sum over a bridge's workers is 1, and 0 for a moment at a failover.";
+            "1 while this process holds the session's lease. The sum over a bridge's workers is 1, and 0 for a moment at a failover; of a session that is not owned exclusively each process holds one of its own.";
         LeaseTransfers = Counter Count [Session] "lease_transfers_total" "LeaseTransfers"
             "Leases that this process took over from another owner, released ones too.";
         LeaseExpiries = Counter Count [Session] "lease_expiries_total" "LeaseExpiries"
             "Leases of this process that it lost, or had to let go because they could not be renewed in time.";
         LeaseRenewFailures = Counter Count [Session] "lease_renew_failures_total" "LeaseRenewFailures"
             "Renewals that failed or had no answer. A lease is let go after max_renew_fails of them in a row.";
+        AdoptedLogs = Counter Count [Session] "logs_adopted_total" "LogsAdopted"
+            "Logs of processes that are gone which this one drained and closed: of sessions that are not owned exclusively.";
         AdmissionPaused = Gauge None [Session] "admission_paused" "AdmissionPaused"
             "1 while admission is held back because memory or the log is full.";
         MqttReceived = Counter Count [Session] "mqtt_received_total" "MQTTReceived"

@@ -200,8 +200,9 @@ fn settled_in(head: &Head, slot: Slot, count: u32) -> u64 {
         .filter(|range| range.from.slot <= slot && slot <= range.to.slot)
         .map(|range| {
             let first = if range.from.slot == slot { range.from.index } else { 0 };
-            let last = if range.to.slot == slot { range.to.index } else { count.saturating_sub(1) };
-            u64::from((last + 1).saturating_sub(first))
+            // A range that reaches to the end of a slot may say so with the highest index there is.
+            let end = if range.to.slot == slot { range.to.index.saturating_add(1).min(count) } else { count };
+            u64::from(end.saturating_sub(first))
         })
         .sum()
 }

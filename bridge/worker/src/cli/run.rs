@@ -84,9 +84,11 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
     let clock = Arc::new(SystemClock);
     let (metrics, stop) = (Metrics::default(), CancellationToken::new());
     let status = StatusBoard::new(&config.bridge.id, &instance_id, clock.clone());
+    let nonce = boot_nonce()?;
     let shared = Shared {
         instance_id: instance_id.clone(),
-        owner: format!("{instance_id}#{:016x}", boot_nonce()?),
+        owner: format!("{instance_id}#{nonce:016x}"),
+        nonce,
         looks_late: args.role == Role::Control,
         facts: instance::facts(&config.bridge.cluster.endpoints, task.as_ref(), listens_on),
         hints,
@@ -95,7 +97,8 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
         status: status.clone(),
         stop: stop.clone(),
     };
-    let sessions = wiring::sessions(config, &stores, &sinks, &shared)?;
+    let mut sessions = wiring::sessions(config, &stores, &sinks, &shared)?;
+    let adoption = wiring::adoption(config, &mut sessions, &shared);
     let membership =
         stores.leases.clone().filter(|_| wiring::is_member(config)).map(|leases| membership(leases, config, args.role, &shared));
     let collector = Collector { metrics, status: status.clone(), outbox: stores.outbox.clone(), sinks };
@@ -105,6 +108,7 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
     log_budgets(config);
     let program = Program {
         sessions,
+        adoption,
         monitor: Monitor::new(collector.clone(), wiring::topology(config), key),
         listener,
         transport,

@@ -1,6 +1,6 @@
 //! What decides: an owner alone, or a member that competes for a lease and has an owner while it holds it.
 
-use crate::parts::SessionParts;
+use crate::parts::{LogKind, SessionParts};
 use causeway_core::lease::LeaseAnswer;
 use causeway_core::lease::row::{OwnerFacts, RawLease};
 use causeway_core::member::{self, Handover, LeaseCounters, Member, Term};
@@ -40,9 +40,14 @@ pub(super) enum Event {
 
 impl Engine {
     pub(super) fn new(parts: &SessionParts, options: OwnerOptions, now: Instant) -> Self {
-        match &parts.lease {
-            None => Self::Alone(Box::new(Owner::new(options))),
-            Some(lease) => Self::Member(Box::new(Member::new(lease.member_options(options), now))),
+        match (&parts.lease, &parts.kind) {
+            (None, _) => Self::Alone(Box::new(Owner::new(options))),
+            (Some(lease), LogKind::Adopted(adopting)) => {
+                Self::Member(Box::new(Member::holding(lease.member_options(options), adopting.held.clone(), now)))
+            }
+            (Some(lease), LogKind::OfSession | LogKind::OfProcess(_)) => {
+                Self::Member(Box::new(Member::new(lease.member_options(options), now)))
+            }
         }
     }
 

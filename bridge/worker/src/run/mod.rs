@@ -5,10 +5,11 @@ mod engine;
 mod lease;
 mod report;
 
-use crate::parts::{RouteParts, SessionParts};
+use crate::parts::{LogKind, RouteParts, SessionParts};
 use crate::status::{BEAT_INTERVAL, LastFault, LeaseStatus, LogPhase, RefusedFilter, ServiceLevel, SessionStatus};
 use crate::telemetry::AppendResult;
 use causeway_core::drain::{BatchId, BatchLimits};
+use causeway_core::lease::row::HOUSEKEEPING;
 use causeway_core::log::writer::{SegmentOptions, WriterEnd};
 use causeway_core::member::{Effect, Part, Reason, Term};
 use causeway_core::message::Entry;
@@ -39,6 +40,8 @@ pub enum SessionEnd {
     Clean,
     /// It was told to stop, and the deadline passed before everything was settled: the rest is in the log or with the broker.
     DeadlinePassed,
+    /// It lost the lease of a log that it had adopted: another process goes on with it.
+    HandedOver,
 }
 
 /// Why a session cannot go on. The process ends with exit code 1 and is started again by its platform.
@@ -49,6 +52,14 @@ pub enum RunError {
     Fenced {
         /// The session.
         session: String,
+    },
+    /// Another process adopted the log, which was this process's own.
+    #[error("session {session}: {by} took this process for gone and adopted its log; a new start gets a new log")]
+    Adopted {
+        /// The session.
+        session: String,
+        /// Who did.
+        by: String,
     },
     /// A fault that does not pass.
     #[error("session {session}: {doing}: {fault}")]
@@ -112,6 +123,8 @@ struct Session {
     /// Whether the last send that ended was not accepted.
     sending_fails: bool,
     last_logged: Option<(FaultCode, Instant)>,
+    /// What the owner had not settled when it was last seen.
+    unsettled: u64,
     ended: Option<Result<SessionEnd, RunError>>,
 }
 
@@ -125,7 +138,7 @@ impl Session {
             epoch: None,
             lanes: parts.lanes,
             mailbox_poll: parts.mailbox.as_ref().map(|mailbox| mailbox.poll),
-            retire_when_drained: false,
+            retire_when_drained: matches!(parts.kind, LogKind::Adopted(_)),
             segment: SegmentOptions::from(&parts.limits),
             send_linger: parts.limits.send_linger.get(),
             max_settled_ahead: parts.limits.max_settled_ahead as usize,
@@ -163,6 +176,7 @@ impl Session {
             told_failover: None,
             sending_fails: false,
             last_logged: None,
+            unsettled: 0,
             ended: None,
             parts,
         })
@@ -206,19 +220,40 @@ impl Session {
             }
         };
         for event in events {
+            if let Some(by) = self.adopter_in(&event) {
+                let session = self.parts.session.clone();
+                self.ended = Some(Err(RunError::Adopted { session, by }));
+                return;
+            }
             let effects = self.engine.apply(self.now(), self.parts.clock.wall(), event);
             self.carry_out(effects).await;
         }
         let unacknowledged = self.source.as_ref().map_or(0, |source| source.counters().unacknowledged);
+        if let Some((_, owner)) = self.engine.owner() {
+            self.unsettled = owner.unsettled();
+        }
         let exposed = self.engine.owner().map_or(0, |(_, owner)| owner.exposed() as u64);
         self.status.duplicate_exposure = exposed + unacknowledged;
         self.status.duplicate_exposure_peak = self.status.duplicate_exposure_peak.max(self.status.duplicate_exposure);
     }
 
-    /// How long to settle what is in flight. Under a lease not longer than the grace: another member goes on with the rest.
+    /// Who took over the lease of a log that is this process's own. Nobody does that while this process is known to live: it was paused, or cut off
+    /// from the lease store, for longer than the lease held.
+    fn adopter_in(&self, event: &Event) -> Option<String> {
+        let (LogKind::OfProcess(_), Some(lease), None) = (&self.parts.kind, &self.parts.lease, self.engine.owner()) else { return None };
+        let Event::LeaseRead(Ok(Some(row))) = event else { return None };
+        let others = |owner: &&String| !owner.is_empty() && **owner != lease.candidate.owner && !owner.starts_with(HOUSEKEEPING);
+        row.owner.as_ref().filter(others).cloned()
+    }
+
+    /// How long to settle what is in flight. Under a lease not longer than the grace: another member goes on with the rest. Nobody waits for a log
+    /// that is this process's own.
     fn drain_ceiling(&self) -> Duration {
         let unsettled = self.engine.owner().map_or(0, |(_, owner)| owner.unsettled());
         let ceiling = self.parts.drain_ceiling.with(unsettled);
+        if matches!(self.parts.kind, LogKind::OfProcess(_)) {
+            return ceiling;
+        }
         self.parts.lease.as_ref().map_or(ceiling, |lease| ceiling.min(lease.step_down_grace))
     }
 
@@ -290,7 +325,8 @@ impl Session {
                 Effect::Finished(result) => {
                     self.status.log = LogPhase::Stopped;
                     let session = self.parts.session.clone();
-                    let ended = result.map(|()| SessionEnd::Clean);
+                    let clean = self.unsettled == 0 || !matches!(self.parts.kind, LogKind::OfProcess(_));
+                    let ended = result.map(|()| if clean { SessionEnd::Clean } else { SessionEnd::DeadlinePassed });
                     self.ended = Some(ended.map_err(|fault| RunError::Fault { session, doing: "using the log", fault }));
                 }
             }
@@ -319,6 +355,10 @@ impl Session {
         self.dirty = true;
         if let Some(lease) = &mut self.status.lease {
             lease.watched &= matches!(part, Part::Standby | Part::Owner { .. });
+        }
+        if matches!((&self.parts.kind, &part), (LogKind::Adopted(_), Part::Standby | Part::HoldingOff(_))) {
+            // An adopter competes anew for whatever log is next.
+            self.ended = Some(Ok(SessionEnd::HandedOver));
         }
         let held = match &part {
             Part::Owner { term, version } => {
@@ -385,6 +425,9 @@ impl Session {
             Observation::Opened { epoch, slots_to_recover } => {
                 info!(epoch = epoch.0, slots_to_recover, log = %self.parts.log, "log opened");
                 self.dirty = true;
+                if matches!(self.parts.kind, LogKind::Adopted(_)) {
+                    return;
+                }
                 let gate = SessionGate::of(&self.parts, self.held.subscribe());
                 self.source = Some((self.parts.start_source)(gate));
             }

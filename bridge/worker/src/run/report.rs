@@ -2,7 +2,7 @@
 
 use super::Session;
 use super::engine::Event;
-use crate::parts::RouteParts;
+use crate::parts::{Adopted, LogKind, RouteParts};
 use crate::status::{DropReason, Failover, LogPhase, OutboxDepth, RouteStatus, ServiceLevel, SessionRole};
 use causeway_core::lease::row::OwnerFacts;
 use causeway_core::units::UnixMillis;
@@ -35,7 +35,22 @@ impl Session {
             let parts = self.parts.routes.get(index)?;
             Some(self.route_status(index, parts, owner.as_ref().and_then(|owner| owner.routes.get(index))))
         });
-        self.parts.status.publish(self.status.clone(), routes.collect());
+        let mut routes: Vec<RouteStatus> = routes.collect();
+        match &self.parts.kind {
+            LogKind::OfSession => self.parts.status.publish(self.status.clone(), routes),
+            LogKind::OfProcess(adopted) => {
+                let adopted = adopted.borrow().clone();
+                add_all(&mut routes, &adopted.routes);
+                (self.status.adopted_logs, self.status.adopting) = (adopted.logs, adopted.current);
+                self.parts.status.publish(self.status.clone(), routes);
+            }
+            // The session's own loop tells of it.
+            LogKind::Adopted(adopting) => {
+                let before = &adopting.before;
+                add_all(&mut routes, &before.routes);
+                adopting.report.send_replace(Adopted { routes, current: Some(self.parts.log.to_string()), ..before.clone() });
+            }
+        }
         self.published_at = now;
         self.dirty = false;
     }
@@ -130,5 +145,12 @@ impl Session {
             in_outbox: present.in_outbox,
             in_flight: present.pending + present.in_flight,
         }
+    }
+}
+
+/// Adds the account of each route to the one at its place.
+fn add_all(routes: &mut [RouteStatus], others: &[RouteStatus]) {
+    for (route, other) in routes.iter_mut().zip(others) {
+        route.add(other);
     }
 }

@@ -83,6 +83,7 @@ impl Collector {
             self.set(Metric::LeaseRenewFailures, labels, lease.counters.renew_failures);
             self.set(Metric::BrokerHealthStepDowns, labels, lease.counters.broker_step_downs);
         }
+        self.set(Metric::AdoptedLogs, labels, session.adopted_logs);
         self.set(Metric::AdmissionPaused, labels, u64::from(session.paused));
         let source = &session.source;
         self.set(Metric::MqttReceived, labels, source.received);

@@ -6,6 +6,7 @@ use crate::parts::LeaseParts;
 use causeway_core::config::Config;
 use causeway_core::config::StepDown;
 use causeway_core::config::model::{Session, SessionMode};
+use causeway_core::identity::{LogName, lease_of};
 use causeway_core::lease::holder::Upkeep;
 use causeway_core::lease::standby::Candidate;
 use causeway_core::timing::Nanos;
@@ -17,7 +18,7 @@ use std::sync::Arc;
 const GUARD_SHARE: u32 = 20;
 const GUARD_LONGEST: Duration = Duration::from_secs(1);
 
-/// The lease of an exclusive session; `None` for a session of another mode.
+/// The lease of `log`: that of an exclusive session, or of a process that has a log of its own; `None` where there is one candidate.
 ///
 /// # Errors
 /// Where the store is missing or the timing cannot be resolved; `check` refuses both before.
@@ -25,21 +26,25 @@ pub(super) fn lease_parts(
     config: &Config,
     session: &Session,
     part: &str,
+    log: &LogName,
     stores: &StoreSet,
     shared: &Shared,
 ) -> Result<Option<LeaseParts>, WiringError> {
-    if session.session_mode != SessionMode::Exclusive {
+    let exclusive = session.session_mode == SessionMode::Exclusive;
+    if !exclusive && !config.has_logs_of_processes(session) {
         return Ok(None);
     }
-    let leases =
-        stores.leases.clone().ok_or_else(|| WiringError::new("stores.lease", "E_MISSING", "an exclusive session needs a lease store"))?;
+    let leases = stores
+        .leases
+        .clone()
+        .ok_or_else(|| WiringError::new("stores.lease", "E_MISSING", "a session that several processes run needs a lease store"))?;
     let timing = config.session_timing(session).map_err(|error| WiringError::new(part, "E_CADENCE", error.to_string()))?;
     let cadence = timing.cadence;
     let (ttl, poll, call) = (span(cadence.lease_ttl), span(cadence.acquire_poll_interval), span(cadence.renew_call_timeout));
     let longest_poll = poll.mul_f64(1.25);
     Ok(Some(LeaseParts {
         leases: Arc::clone(&leases),
-        candidate: Candidate { key: format!("LEASE#{}", session.id), owner: shared.owner.clone(), ttl, facts: shared.facts.clone() },
+        candidate: Candidate { key: lease_of(log), owner: shared.owner.clone(), ttl, facts: shared.facts.clone() },
         upkeep: Upkeep {
             ttl,
             renew_interval: span(cadence.renew_interval),
@@ -48,15 +53,17 @@ pub(super) fn lease_parts(
             guard: (ttl / GUARD_SHARE).min(GUARD_LONGEST),
         },
         hinted: shared.hints.listen(&session.id),
-        hinter: hinter(config, &leases, shared)?,
+        // Nobody waits for the lease of a process's own log.
+        hinter: if exclusive { hinter(config, &leases, shared)? } else { None },
         call_timeout: call,
         poll_interval: poll,
-        looks_late: shared.looks_late,
+        looks_late: exclusive && shared.looks_late,
         step_down_grace: span(cadence.step_down_grace),
         hold_off: longest_poll,
         // Two polls of another member, and the calls that each may need to win.
         broker_hold_off: longest_poll * 2 + call * 4,
-        broker_health_step_down: match timing.step_down {
+        // Without its broker it may go on draining: nobody else could connect for it.
+        broker_health_step_down: match timing.step_down.filter(|_| exclusive) {
             Some(StepDown::After(after)) => Some(after.get()),
             Some(StepDown::Off) | None => None,
         },

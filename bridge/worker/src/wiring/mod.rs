@@ -10,16 +10,18 @@ pub use source::source_options;
 pub use stores::{Purpose, StorePart, StoreSet};
 pub use subscriptions::storage_identity;
 
+use crate::adoption::{Adoptable, Adoption};
 use crate::hints::HintBoard;
-use crate::parts::{MailboxParts, NamedSinks, RouteParts, SessionParts};
+use crate::parts::{LogKind, MailboxParts, NamedSinks, RouteParts, SessionParts};
 use crate::status::{LeaseStatus, SessionRole, SessionStatus, StatusBoard};
 use crate::telemetry::Metrics;
 use capped::CappedSink;
 use causeway_aws::{AwsClients, AwsOptions, SqsOptions, SqsSink};
+use causeway_core::adoption::Adopter;
 use causeway_core::config::model::{OutboxOptions, Route, Session, SessionMode};
 use causeway_core::config::{Config, Secret, SqsSenderSettings, StoreBackend};
 use causeway_core::dead_letter::Destination;
-use causeway_core::identity::LogName;
+use causeway_core::identity::{LogName, partition_of_process};
 use causeway_core::lease::row::OwnerFacts;
 use causeway_core::mailbox::MailboxName;
 use causeway_core::outcome::Fault;
@@ -28,6 +30,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use thiserror::Error;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 /// A part that cannot be built: the configuration is unusable as it is.
@@ -116,6 +119,8 @@ pub struct Shared {
     pub instance_id: String,
     /// This process as an owner: its name and a number that no other process has, `instance_id#<boot nonce>`.
     pub owner: String,
+    /// That number.
+    pub nonce: u64,
     /// Whether it takes over only after the others had their chance (the control role).
     pub looks_late: bool,
     /// What leases and the member's row tell of it.
@@ -172,8 +177,9 @@ fn session_parts(
     let part = format!("sessions[{index}] ({})", session.id);
     let outbox =
         stores.outbox.clone().ok_or_else(|| WiringError::new("stores.outbox", "E_MISSING", "routes need an outbox: configure one"))?;
-    let log =
-        LogName::new(&config.bridge.id, &session.id, 0).map_err(|error| WiringError::new(part.as_str(), "E_ID", error.to_string()))?;
+    let of_process = config.has_logs_of_processes(session);
+    let partition = if of_process { partition_of_process(&session.id, shared.nonce) } else { session.id.to_string() };
+    let log = LogName::new(&config.bridge.id, &partition, 0).map_err(|error| WiringError::new(part.as_str(), "E_ID", error.to_string()))?;
     let limits = config.stores.outbox.as_ref().map_or_else(OutboxOptions::default, |store| store.options.clone());
     let name =
         MailboxName::new(&config.bridge.id, &session.id).map_err(|error| WiringError::new(part.as_str(), "E_ID", error.to_string()))?;
@@ -185,7 +191,7 @@ fn session_parts(
         broker: options.broker_url.to_string(),
         role: SessionRole::Standby,
         subscriptions_wanted: options.subscriptions.len(),
-        lease: (session.session_mode == SessionMode::Exclusive).then(LeaseStatus::default),
+        lease: (of_process || session.session_mode == SessionMode::Exclusive).then(LeaseStatus::default),
         ..SessionStatus::default()
     };
     // From here on the loop owes signs of life.
@@ -195,6 +201,8 @@ fn session_parts(
         owner: shared.owner.clone(),
         broker: options.broker_url.to_string(),
         subscriptions_wanted: options.subscriptions.len(),
+        lease: lease::lease_parts(config, session, &part, &log, stores, shared)?,
+        kind: if of_process { LogKind::OfProcess(watch::Sender::default().subscribe()) } else { LogKind::OfSession },
         log,
         routes,
         outbox,
@@ -204,7 +212,6 @@ fn session_parts(
         stale_claim: config.stale_claim(),
         dead_letters: stores.dead_letters.clone(),
         start_source: source::starter(options.clone()),
-        lease: lease::lease_parts(config, session, &part, stores, shared)?,
         subscriptions: subscriptions::subscription_parts(session, stores, &options),
         clock: Arc::clone(&shared.clock),
         metrics: shared.metrics.clone(),
@@ -212,6 +219,22 @@ fn session_parts(
         stop: shared.stop.clone(),
         drain_ceiling: config.bridge.drain_ceiling(),
     })
+}
+
+/// What takes care of the logs that other processes leave behind, where `sessions` have such logs. Connects them with what it will tell.
+#[must_use]
+pub fn adoption(config: &Config, sessions: &mut [SessionParts], shared: &Shared) -> Option<Adoption> {
+    let mut adoption = Adoption { sessions: Vec::new(), adopter: Adopter::default(), jitter_seed: shared.nonce, stop: shared.stop.clone() };
+    adoption.adopter.bridge = config.bridge.id.to_string();
+    adoption.adopter.turn = shared.nonce;
+    for parts in sessions.iter_mut().filter(|parts| matches!(parts.kind, LogKind::OfProcess(_))) {
+        let report = watch::Sender::default();
+        parts.kind = LogKind::OfProcess(report.subscribe());
+        adoption.adopter.sessions.insert(parts.session.clone());
+        adoption.adopter.own.insert(parts.log.partition().to_owned());
+        adoption.sessions.push(Adoptable { parts: parts.clone(), report });
+    }
+    (!adoption.sessions.is_empty()).then_some(adoption)
 }
 
 /// Whether other processes may own a session of this one, or share its work: then it is a member of a bridge.

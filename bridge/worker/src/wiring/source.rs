@@ -3,7 +3,7 @@
 use super::WiringError;
 use crate::parts::StartSource;
 use async_trait::async_trait;
-use causeway_core::config::model::{ClientIdSuffix, ProtocolVersion, Session};
+use causeway_core::config::model::{ClientIdSuffix, ProtocolVersion, Session, SessionMode};
 use causeway_core::config::{ClientCertificate, Config, Credentials, MqttSettings, TlsSettings, TrustAnchors};
 use causeway_mqtt::{BrokerUrl, CaSource, ClientIdentity, Secret, SourceOptions, Subscription, TlsOptions};
 use causeway_ports::{DeliveryId, Source, SourceCounters, SourceEvent};
@@ -22,7 +22,7 @@ pub fn source_options(config: &Config, session: &Session, part: &str) -> Result<
     let url = settings.broker.urls.first().ok_or_else(|| WiringError::new(field("broker_url"), "E_BROKER_URL", "there is none"))?;
     let broker_url =
         BrokerUrl::parse(&url.to_string()).map_err(|error| WiringError::new(field("broker_url"), error.code(), error.to_string()))?;
-    let mut options = SourceOptions::new(broker_url, client_id(session, &settings, part)?);
+    let mut options = SourceOptions::new(broker_url, client_id(session, &settings, config.bridge.is_clustered(), part)?);
     options.clean_start = settings.clean_start;
     options.session_expiry = settings.session_expiry_seconds;
     options.keep_alive = settings.keep_alive.unwrap_or_default();
@@ -72,17 +72,22 @@ fn refuse_unbuilt(session: &Session, settings: &MqttSettings, part: &str) -> Res
     Ok(())
 }
 
-fn client_id(session: &Session, settings: &MqttSettings, part: &str) -> Result<String, WiringError> {
+fn client_id(session: &Session, settings: &MqttSettings, clustered: bool, part: &str) -> Result<String, WiringError> {
     let id = &settings.client_id;
     Ok(match session.options.session.client_id_suffix {
+        // Replicas that share their work connect at the same time, and a broker lets one client of a name in. What an ephemeral session leaves
+        // behind nobody comes back for, so that any name will do.
+        None if clustered && session.session_mode == SessionMode::Ephemeral => random_suffix(id, part)?,
         None => id.clone(),
         Some(ClientIdSuffix::Hostname) => format!("{id}-{}", crate::instance::host_name()),
-        Some(ClientIdSuffix::Nonce) => {
-            let nonce = getrandom::u32()
-                .map_err(|error| WiringError::new(part, "E_RANDOM", format!("the operating system has no random bits: {error}")))?;
-            format!("{id}-{nonce:08x}")
-        }
+        Some(ClientIdSuffix::Nonce) => random_suffix(id, part)?,
     })
+}
+
+fn random_suffix(id: &str, part: &str) -> Result<String, WiringError> {
+    let nonce = getrandom::u32()
+        .map_err(|error| WiringError::new(part, "E_RANDOM", format!("the operating system has no random bits: {error}")))?;
+    Ok(format!("{id}-{nonce:08x}"))
 }
 
 /// The filters of the receivers that routes take from, in the order of the configuration.
@@ -121,7 +126,7 @@ fn tls_options(settings: &TlsSettings, field: &str) -> Result<TlsOptions, Wiring
 
 /// Connects a source with `options`, once somebody asks for it.
 pub(super) fn starter(options: SourceOptions) -> StartSource {
-    Box::new(move |gate| {
+    Arc::new(move |gate| {
         // Without random bits the pauses between attempts are those of every other process: unkind to the broker, not wrong.
         let seed = getrandom::u64().unwrap_or_default();
         match causeway_mqtt::start(SourceOptions { gate, ..options.clone() }, seed) {

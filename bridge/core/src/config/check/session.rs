@@ -312,12 +312,14 @@ fn protocol(check: &mut Check<'_>, session_at: &str, at: &str, session: &Session
 fn stores(check: &mut Check<'_>, at: &str, session: &Session) {
     let (config, mode_at) = (check.config, format!("{at}.session_mode"));
     let exclusive = session.session_mode == SessionMode::Exclusive;
-    if exclusive && config.stores.lease.is_none() {
+    let of_processes = config.has_logs_of_processes(session);
+    if (exclusive || of_processes) && config.stores.lease.is_none() {
+        let what = if exclusive { "exclusive" } else { "clustered" };
         check.error(
             "E_LEASE_REQUIRED",
             &mode_at,
-            &["stores.lease"],
-            format!("exclusive session \"{}\" requires stores.lease to be configured", session.id),
+            &["stores.lease", "bridge.deployment_mode", "bridge.cluster.endpoints"],
+            format!("{what} session \"{}\" requires stores.lease to be configured", session.id),
             "add `stores: {lease: {type: dynamodb}}`",
         );
     }

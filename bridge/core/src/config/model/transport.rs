@@ -110,7 +110,7 @@ pub struct MqttSession {
     /// Makes the identifier of each replica its own: `hostname`, or `nonce` for a random one (ephemeral sessions only).
     #[serde(default)]
     pub client_id_suffix: Option<ClientIdSuffix>,
-    /// Says that host names are stable, so that a persistent session may carry `client_id_suffix: hostname`.
+    /// Says that each replica's client identifier is its own and outlives a restart, so that a persistent session may carry `client_id_suffix: hostname`, or run clustered with an identifier from the replica's environment.
     #[serde(default)]
     pub assert_stable_client_identity: bool,
     /// Keep-alive in seconds; 0 for none.

@@ -12,7 +12,7 @@ use causeway_core::units::{Instant, UnixMillis};
 use causeway_ports::Clock;
 use causeway_ports::fake::{Injection, LeaseCall, OutboxCall};
 use causeway_sim::rng::Rng;
-use causeway_worker::parts::{LeaseParts, RouteParts, SessionParts};
+use causeway_worker::parts::{LeaseParts, LogKind, RouteParts, SessionParts};
 use causeway_worker::run::{RunError, SessionEnd, run_session};
 use causeway_worker::status::StatusBoard;
 use causeway_worker::telemetry::Metrics;
@@ -285,6 +285,7 @@ fn parts(host: &Host, clock: Arc<HostClock>, stop: CancellationToken) -> Session
         broker: "fake".to_owned(),
         subscriptions_wanted: 1,
         log: LogName::new("b", "s", 0).unwrap(),
+        kind: LogKind::OfSession,
         routes: vec![RouteParts {
             id: "r".to_owned(),
             receiver: "in".to_owned(),
@@ -298,7 +299,7 @@ fn parts(host: &Host, clock: Arc<HostClock>, stop: CancellationToken) -> Session
         limits: OutboxOptions::default(),
         stale_claim: Duration::from_secs(60),
         dead_letters: None,
-        start_source: Box::new(move |gate| Box::new(GatedSource::new(source_of.clone(), gate))),
+        start_source: Arc::new(move |gate| Box::new(GatedSource::new(source_of.clone(), gate))),
         lease: Some(LeaseParts {
             leases: shared,
             candidate: Candidate { key: LEASE.to_owned(), owner: name.clone(), ttl: TTL, facts: OwnerFacts::default() },
