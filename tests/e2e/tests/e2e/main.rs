@@ -7,7 +7,6 @@ mod broker;
 mod copies;
 mod crash;
 mod exclusive;
-mod lanes;
 mod lease;
 mod memory;
 mod sqs;
