@@ -225,6 +225,8 @@ macro_rules! mutants {
 
 const LOG: &[&str] = &["S1", "S2", "S5", "S6", "S8", "L2"];
 const LEASE: &[&str] = &["S3", "S4"];
+/// Two owners of one epoch, of which none is fenced, also keep the account of subscriptions side by side.
+const LOG_AND_ACCOUNT: &[&str] = &["S1", "S2", "S5", "S6", "S8", "S9", "L2"];
 
 mutants! {
     a_put_without_the_slot_condition_is_caught: NoSlotCondition, LOG;
@@ -237,7 +239,7 @@ mutants! {
     deleting_the_tail_is_caught: DeleteTail, LOG;
     deleting_before_the_head_is_durable_is_caught: DeleteBeforeHead, LOG;
     stepping_past_a_conflict_without_reading_again_is_caught: NoReread, LOG;
-    fencing_on_a_higher_epoch_only_is_caught: FencesOnHigherEpochOnly, LOG;
+    fencing_on_a_higher_epoch_only_is_caught: FencesOnHigherEpochOnly, LOG_AND_ACCOUNT;
 }
 
 #[test]
