@@ -4,6 +4,7 @@ The additions reach into private names of one release, so that release is assert
 
 * CloudFormation refuses resource types that our stacks use, and alarms on an expression. They become records without a life of their own.
 * CloudFormation drops time-to-live and point-in-time recovery of tables, and the VPC's `CidrBlock` attribute.
+* Task definitions of CloudFormation keep their secrets under names that no client reads.
 * With AUTH=true, batch calls of SQS are authorised under names that AWS does not have.
 * With AUTH=true, policies that demand TLS shut out a client on plain HTTP, which is all there is on loopback.
 * Receiving from a queue and deleting from it walk over all messages several times, so that a long queue crawls.
@@ -26,6 +27,7 @@ def main() -> None:
     record_alarms_on_expressions()
     add_vpc_cidr()
     add_table_settings()
+    name_secrets_of_containers()
     authorise_batches_like_aws()
     treat_loopback_as_tls()
     keep_long_queues_fast()
@@ -135,6 +137,22 @@ def add_table_settings() -> None:
     table["create"] = lambda logical, props, stack: with_settings(create(logical, props, stack), props)
     if update:
         table["update"] = lambda identity, old, new, stack, **rest: with_settings(update(identity, old, new, stack, **rest), new)
+
+
+def name_secrets_of_containers() -> None:
+    """`Name` and `ValueFrom` of a template are `name` and `valueFrom` of the interface."""
+    from ministack.services.cloudformation import provisioners
+
+    original = provisioners._normalize_container_defs
+
+    def normalize(definitions):
+        containers = original(definitions)
+        for container in containers:
+            secrets_of = container.get("secrets") or []
+            container["secrets"] = [{key[0].lower() + key[1:]: value for key, value in one.items()} for one in secrets_of]
+        return containers
+
+    provisioners._normalize_container_defs = normalize
 
 
 def authorise_batches_like_aws() -> None:

@@ -113,7 +113,8 @@ async fn both_keep_the_heart_of_their_contracts_on_ministack() {
         "segments_come_back_whole",
         "large_rows_are_split_into_pages",
         "deletes_take_any_number_of_slots_and_spare_the_rest",
-        "the_registry_keeps_the_highest_epoch",
+        "a_record_replaces_only_the_one_that_it_names",
+        "of_many_that_replace_the_same_record_one_does",
         "usage_counts_writes_and_reads",
     ];
     outbox_contract(&emulator, &rows).await;

@@ -121,7 +121,7 @@ impl Bridge {
         let function = &made.one("AWS::Lambda::Function", "Redrive")?.physical;
         let filter = json!({ "route_id": self.route });
         let dry = invoke(cloud, function, &json!({ "filter": filter })).await?;
-        ensure!(dry["dry_run"] == true && dry["matched"] == LETTERS && dry["redriven"] == 0, "the dry run answered {dry}");
+        ensure!(dry["dry_run"] == true && dry["matched"] == LETTERS && dry["failed"] == 0, "the dry run answered {dry}");
         let real = invoke(cloud, function, &json!({ "filter": filter, "dry_run": false, "request_id": "deploy-local" })).await?;
         ensure!(real["redriven"] == LETTERS && real["failed"] == 0 && real["complete"] == true, "the redrive answered {real}");
         let again = invoke(cloud, function, &json!({ "filter": filter, "dry_run": false })).await?;
@@ -189,8 +189,7 @@ fn launch(container: &Container, somebody: &Cloud, program: &Path, dir: &Path, n
 async fn invoke(cloud: &Cloud, function: &str, event: &Value) -> Result<Value> {
     let answer = tempfile::NamedTempFile::new().context("cannot create a temporary file")?;
     let (event, path) = (event.to_string(), answer.path().to_string_lossy().into_owned());
-    let arguments =
-        ["lambda", "invoke", "--function-name", function, "--cli-binary-format", "raw-in-base64-out", "--payload", &event, &path];
+    let arguments = ["lambda", "invoke", "--function-name", function, "--payload", &event, &path];
     let status = cloud.aws(&arguments).await?;
     let text = std::fs::read_to_string(answer.path()).context("the function answered nothing")?;
     ensure!(status["FunctionError"].is_null(), "the function refused {event}: {text}");
