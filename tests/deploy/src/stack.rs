@@ -115,6 +115,7 @@ async fn resolve(platform: &Cloud, arn: &str) -> Result<String> {
         return text(&answer, "SecretString");
     }
     let name = arn.split_once(":parameter").map_or(arn, |(_, name)| name);
-    let answer = platform.aws(&["ssm", "get-parameter", "--with-decryption", "--name", name]).await?;
-    text(&answer["Parameter"], "Value")
+    // By its list form, as ECS does: permissions differ.
+    let answer = platform.aws(&["ssm", "get-parameters", "--with-decryption", "--names", name]).await?;
+    text(&answer["Parameters"][0], "Value")
 }

@@ -63,13 +63,16 @@ async fn of_three_that_start_at_once_one_becomes_the_owner_and_idle_ones_have_no
         (store.calls("GetItem"), store.calls("PutItem") + store.calls("UpdateItem"), store.refused(CONDITION_FAILED))
     };
     let (before, writes) = (count(&run), run.dynamodb().unwrap().writes());
+    let watched = std::time::Instant::now();
     tokio::time::sleep(Duration::from_secs(20)).await;
     let after = count(&run);
     assert!(after.0 >= before.0 + 20, "two standbys look at the lease: {before:?} {after:?}");
     assert!(after.1 >= before.1 + 10, "the owner renews it: {before:?} {after:?}");
     assert_eq!(after.2, before.2, "nobody writes what is not his");
-    // The owner renews no more than once a second, and each process may note once that it lives.
-    assert!(run.dynamodb().unwrap().writes() - writes <= 20 + 3 + 10, "{before:?} {after:?}");
+    // With a lease of five seconds the owner renews less than twice a second, and each process may note once that it lives.
+    let written = run.dynamodb().unwrap().writes() - writes;
+    // A busy machine may have watched for longer than it meant to.
+    assert!(written <= 2 * watched.elapsed().as_secs() + 3 + 10, "{written} in {:?}: {before:?} {after:?}", watched.elapsed());
     assert_eq!(run.cluster().unwrap().lease().await.unwrap().unwrap(), first.lease);
     assert_eq!(connections(&run), 1);
 
