@@ -6,11 +6,13 @@ The additions reach into private names of one release, so that release is assert
 * CloudFormation drops time-to-live and point-in-time recovery of tables, and the VPC's `CidrBlock` attribute.
 * Task definitions of CloudFormation keep their secrets under names that no client reads.
 * With AUTH=true, batch calls of SQS are authorised under names that AWS does not have.
+* With AUTH=true, reading several parameters is authorised for all resources, not for the parameters.
 * With AUTH=true, policies that demand TLS shut out a client on plain HTTP, which is all there is on loopback.
 * Receiving from a queue and deleting from it walk over all messages several times, so that a long queue crawls.
 """
 
 import importlib.metadata
+import json
 import secrets
 import sys
 import time
@@ -29,6 +31,7 @@ def main() -> None:
     add_table_settings()
     name_secrets_of_containers()
     authorise_batches_like_aws()
+    authorise_parameters_by_name()
     treat_loopback_as_tls()
     keep_long_queues_fast()
 
@@ -169,6 +172,22 @@ def authorise_batches_like_aws() -> None:
         return name
 
     iam_actions._action_from_target = action
+
+
+def authorise_parameters_by_name() -> None:
+    """`ssm:GetParameters` is allowed for the parameters that it names. Our callers name one."""
+    from ministack.core import iam_actions
+
+    original = iam_actions.extract_resource_arn
+
+    def resource(service, method, path, headers, body, query_params, region, account_id):
+        if service == "ssm" and headers.get("x-amz-target", "").endswith(".GetParameters"):
+            names = json.loads(body or b"{}").get("Names", [])
+            if len(names) == 1 and not names[0].startswith("arn:"):
+                return f"arn:aws:ssm:{region}:{account_id}:parameter/{names[0].lstrip('/')}"
+        return original(service, method, path, headers, body, query_params, region, account_id)
+
+    iam_actions.extract_resource_arn = resource
 
 
 def treat_loopback_as_tls() -> None:

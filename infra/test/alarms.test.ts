@@ -51,6 +51,7 @@ const NO_ALARM: Readonly<Record<string, string>> = {
   OutboxMemory: "bounded by configuration; at the bound AdmissionPaused tells",
   DuplicateExposure: "a bound, not a fault",
   DuplicateExposurePeak: "a bound, not a fault",
+  LogsAdopted: "what a process that is gone left is being delivered; its absence is told by OutboxOldestAge",
   OutboxRecoveredEntries: "how much a takeover found; FailureToFullDuration tells whether it was too slow",
   OutboxRecoveryDuration: "part of FailureToFullDuration",
   OwnerEpoch: "a number, not a state",
