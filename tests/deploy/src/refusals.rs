@@ -19,7 +19,7 @@ pub async fn verify(cloud: &Cloud, made: &Made) -> Result<usize> {
         ("workertaskrole", vec!["dynamodb", "delete-table", "--table-name", &outbox]),
         ("workertaskrole", vec!["dynamodb", "scan", "--table-name", &outbox]),
         (
-            "control-task-role",
+            "controltaskrole",
             vec![
                 "dynamodb",
                 "update-time-to-live",
