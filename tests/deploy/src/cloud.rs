@@ -83,7 +83,7 @@ impl Cloud {
     /// What it said, where it did not end with 0.
     pub async fn aws(&self, arguments: &[&str]) -> Result<Value> {
         let program = cache().join("awscli-venv/bin/aws");
-        let output = self.command(&program).args(["--output", "json"]).args(arguments).output().await;
+        let output = self.command(&program).args(["--output", "json", "--endpoint-url", &self.endpoint]).args(arguments).output().await;
         let output = output.with_context(|| format!("cannot run {}: run scripts/deploy-local, which installs it", program.display()))?;
         if !output.status.success() {
             bail!("aws {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr).trim());
