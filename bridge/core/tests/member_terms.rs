@@ -32,6 +32,7 @@ fn options(owner: &str) -> MemberOptions {
         hold_off: Duration::from_secs(3),
         broker_hold_off: Duration::from_secs(12),
         broker_health_step_down: Some(Duration::from_secs(5)),
+        opening_timeout: Duration::from_secs(30),
         owner: OwnerOptions {
             owner: owner.to_owned(),
             routes: Vec::new(),

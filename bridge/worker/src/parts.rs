@@ -168,6 +168,8 @@ pub struct LeaseParts {
     pub broker_hold_off: Duration,
     /// After how long without its broker it steps down.
     pub broker_health_step_down: Option<Duration>,
+    /// How long an owner may take to open its log before it steps down.
+    pub opening_timeout: Duration,
 }
 
 impl LeaseParts {
@@ -183,6 +185,7 @@ impl LeaseParts {
             hold_off: self.hold_off,
             broker_hold_off: self.broker_hold_off,
             broker_health_step_down: self.broker_health_step_down,
+            opening_timeout: self.opening_timeout,
             owner,
         }
     }

@@ -132,6 +132,7 @@ impl Process {
                 hold_off: TTL / 4,
                 broker_hold_off: TTL,
                 broker_health_step_down: None,
+                opening_timeout: Duration::from_secs(30),
             }),
             subscriptions: None,
             clock,

@@ -116,6 +116,7 @@ impl Member {
                 hold_off: POLL,
                 broker_hold_off: POLL,
                 broker_health_step_down: None,
+                opening_timeout: Duration::from_secs(30),
             }),
             subscriptions: None,
             clock,

@@ -2,7 +2,7 @@
 
 use crate::broker::ConnectionId;
 use crate::event::{AccountCall, Event};
-use crate::faults::{Knobs, Link, Way};
+use crate::faults::{Knobs, Link, RECONCILE_TIMEOUT, Way};
 use crate::rng::Rng;
 use crate::store::number_of;
 use causeway_core::dead_letter::Destination;
@@ -343,6 +343,7 @@ fn member_options(name: String, nth: usize, knobs: &Knobs, rng: &mut Rng) -> Mem
         hold_off: hold_off(knobs),
         broker_hold_off: broker_hold_off(knobs),
         broker_health_step_down: knobs.broker_step_down.map(Duration::from_nanos),
+        opening_timeout: Duration::from_nanos(RECONCILE_TIMEOUT),
         owner: owner_options(name, ttl, knobs.lanes, rng),
     }
 }

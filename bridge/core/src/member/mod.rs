@@ -45,6 +45,9 @@ pub struct MemberOptions {
     pub broker_hold_off: Duration,
     /// After how long without its broker it steps down; `None`: never.
     pub broker_health_step_down: Option<Duration>,
+    /// How long an owner may take to open its log. Then it steps down: nothing is consumed meanwhile, and another may reach the store. It is one of the
+    /// four `reconcile_timeout` in the activation term of the failover budget.
+    pub opening_timeout: Duration,
     /// The owner that each term gets. Its epoch is the lease's version.
     pub owner: OwnerOptions,
 }
@@ -138,6 +141,8 @@ pub enum Reason {
     Shutdown,
     /// The log cannot be used.
     Log(Fault),
+    /// The log was not open in time.
+    OpeningTimeout,
 }
 
 impl Reason {
@@ -147,7 +152,7 @@ impl Reason {
         match self {
             Self::Lease(_) => FailoverCause::Crash,
             Self::BrokerPath => FailoverCause::BrokerPath,
-            Self::Fenced | Self::Shutdown | Self::Log(_) => FailoverCause::Release,
+            Self::Fenced | Self::Shutdown | Self::Log(_) | Self::OpeningTimeout => FailoverCause::Release,
         }
     }
 }
@@ -171,6 +176,7 @@ enum Then {
 #[derive(Debug)]
 struct Tenure {
     term: Term,
+    began: Instant,
     holder: Holder,
     owner: Owner,
     leaving: Option<Then>,
@@ -325,7 +331,9 @@ impl Member {
                 let broker = tenure.broker_lost_at.zip(patience).map(|(since, limit)| since.plus(limit));
                 let lease = if self.call.is_none() { Some(tenure.holder.next()) } else { Some(tenure.holder.deadline()) };
                 let guard = tenure.holder.acts_until();
-                [broker, lease, Some(guard).filter(|at| *at > now), tenure.owner.wake_at(now)].into_iter().flatten().min()
+                let opening = tenure.began.plus(self.options.opening_timeout);
+                let opening = Some(opening).filter(|at| *at > now && !tenure.owner.is_open());
+                [broker, lease, opening, Some(guard).filter(|at| *at > now), tenure.owner.wake_at(now)].into_iter().flatten().min()
             }
             State::Releasing { .. } | State::Finished => None,
         }
@@ -486,6 +494,7 @@ impl Member {
         let owner = self.new_owner(&holder);
         self.go(State::Owner(Box::new(Tenure {
             term,
+            began: now,
             holder,
             owner,
             leaving: None,
@@ -737,6 +746,10 @@ impl Member {
         let State::Owner(tenure) = &mut self.state else { return self.settle(now, wall, owner_settled) };
         if now >= tenure.holder.deadline() {
             self.leave_at_once(Reason::Lease(Why::Expired));
+            return self.settle(now, wall, owner_settled);
+        }
+        if tenure.leaving.is_none() && !tenure.owner.is_open() && now.since(tenure.began) >= self.options.opening_timeout {
+            self.leave_at_once(Reason::OpeningTimeout);
             return self.settle(now, wall, owner_settled);
         }
         if tenure.raise_above.is_some() {

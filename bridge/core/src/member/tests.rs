@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 const TTL: Duration = Duration::from_secs(10);
 const HOLD_OFF: Duration = Duration::from_secs(3);
+const OPENING_TIMEOUT: Duration = Duration::from_secs(25);
 const BROKER_HOLD_OFF: Duration = Duration::from_secs(20);
 
 fn at(seconds: f64) -> Instant {
@@ -71,6 +72,7 @@ fn options() -> MemberOptions {
         hold_off: HOLD_OFF,
         broker_hold_off: BROKER_HOLD_OFF,
         broker_health_step_down: Some(Duration::from_secs(2)),
+        opening_timeout: OPENING_TIMEOUT,
         owner,
     }
 }
@@ -123,6 +125,17 @@ impl Rig {
     fn pass(&mut self, seconds: f64) {
         self.now = self.now.plus(Duration::from_secs_f64(seconds));
         self.event(Event::Tick);
+    }
+
+    /// Wakes whenever the member wants to, and answers its renewals, until `end` or until it is no owner any more.
+    fn keep_the_lease_until(&mut self, end: Instant) {
+        while self.now < end && matches!(self.member.part(), Part::Owner { .. }) {
+            self.now = self.member.wake_at(self.now).unwrap().min(end);
+            self.event(Event::Tick);
+            if matches!(self.member.part(), Part::Owner { .. }) && !self.writes.is_empty() {
+                self.lease_written(Outcome::Done(LeaseAnswer::Written));
+            }
+        }
     }
 
     fn lease_read(&mut self, answer: Result<Option<RawLease>, Fault>) {
@@ -225,6 +238,26 @@ fn told_to_stop_before_its_log_is_open_it_gives_the_lease_back_at_once() {
     rig.shut_down();
     assert!(rig.lease_written(Outcome::Done(LeaseAnswer::Written)).row.tuple.is_released());
     assert_eq!(rig.finished, Some(Ok(())));
+}
+
+#[test]
+fn a_log_that_does_not_open_in_time_is_left_to_others_for_the_hold_off() {
+    let mut rig = Rig::owner();
+    let due = rig.now.plus(OPENING_TIMEOUT);
+    rig.keep_the_lease_until(due);
+    assert_eq!(rig.now, due, "it wakes for it, and acts as an owner before");
+    assert_eq!(rig.member.part(), &Part::SteppingDown(Reason::OpeningTimeout));
+    assert!(rig.closed);
+    rig.lease_written(Outcome::Done(LeaseAnswer::Written));
+    assert_eq!(rig.member.part(), &Part::HoldingOff(HOLD_OFF));
+}
+
+#[test]
+fn a_log_that_opened_in_time_is_not_given_up_later() {
+    let mut rig = Rig::owner();
+    rig.open();
+    rig.keep_the_lease_until(rig.now.plus(OPENING_TIMEOUT * 2));
+    assert!(matches!(rig.member.part(), Part::Owner { .. }));
 }
 
 #[test]

@@ -36,7 +36,8 @@ enum Verdict {
 
 impl Owner {
     /// Whether every registered lane is open.
-    pub(super) fn is_open(&self) -> bool {
+    #[must_use]
+    pub fn is_open(&self) -> bool {
         self.step == Step::Open
     }
 

@@ -67,6 +67,7 @@ pub(super) fn lease_parts(
             Some(StepDown::After(after)) => Some(after.get()),
             Some(StepDown::Off) | None => None,
         },
+        opening_timeout: session.mqtt().reconcile_timeout,
     }))
 }
 

@@ -313,6 +313,7 @@ fn parts(host: &Host, clock: Arc<HostClock>, stop: CancellationToken) -> Session
             hold_off: Duration::from_secs(2),
             broker_hold_off: Duration::from_secs(6),
             broker_health_step_down: Some(Duration::from_secs(2)),
+            opening_timeout: Duration::from_secs(30),
         }),
         subscriptions: None,
         metrics: Metrics::default(),
