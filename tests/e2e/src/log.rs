@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result};
 use causeway_aws::DynamoOutbox;
 use causeway_core::identity::{EntryId, LaneId, LogName, Slot};
 use causeway_core::rows::{Row, unpack};
-use causeway_local::{OpenMode, SqliteStore};
+use causeway_local::sqlite::{OpenMode, SqliteStore};
 use causeway_ports::Outbox;
 use xtask::ledger::payload::identify;
 use xtask::rig::Rig;
