@@ -2,16 +2,16 @@
 //! no change undoes another.
 
 use crate::fault::classify;
-use crate::items::managed_subscriptions::{BASELINE, FILTERS, STORAGE_IDENTITY, decode, encode, key, set};
-use crate::items::{Item, ItemError};
+use crate::items::managed_subscriptions::{BASELINE, FILTERS, GENERATION, STORAGE_IDENTITY, decode, encode, key, set};
+use crate::items::{Item, ItemError, n, number};
 use crate::schema::{self, MANAGED_SUBSCRIPTIONS};
 use async_trait::async_trait;
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::SdkError;
 use aws_sdk_dynamodb::operation::update_item::builders::UpdateItemFluentBuilder;
-use aws_sdk_dynamodb::types::AttributeValue;
+use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue};
 use causeway_core::outcome::{Fault, FaultCode, Outcome};
-use causeway_ports::ManagedSubscriptions;
+use causeway_ports::{Generation, ManagedSubscriptions};
 use std::collections::BTreeSet;
 
 /// Managed subscriptions in one DynamoDB table.
@@ -54,9 +54,8 @@ impl DynamoManagedSubscriptions {
         request.send().await.map(|answer| answer.item).map_err(|error| classify(&self.call("GetItem"), &error).fault)
     }
 
-    /// Adds to the set or takes from it, where there is a row with a baseline; answers whether there is. Without the condition an update would
-    /// make a row.
-    fn update(&self, identity: &str, expression: &str, filters: AttributeValue) -> UpdateItemFluentBuilder {
+    /// Changes a row with a baseline. Without the condition an update would make a row.
+    fn update(&self, identity: &str, expression: &str) -> UpdateItemFluentBuilder {
         self.client
             .update_item()
             .table_name(&self.table)
@@ -64,15 +63,15 @@ impl DynamoManagedSubscriptions {
             .update_expression(expression)
             .condition_expression("#baseline = :true")
             .expression_attribute_names("#baseline", BASELINE)
-            .expression_attribute_names("#filters", FILTERS)
+            .expression_attribute_names("#generation", GENERATION)
             .expression_attribute_values(":true", AttributeValue::Bool(true))
-            .expression_attribute_values(":these", filters)
     }
 
-    async fn send_update(&self, request: UpdateItemFluentBuilder) -> Outcome<bool> {
-        match request.send().await {
-            Ok(_) => Outcome::Done(true),
-            Err(SdkError::ServiceError(refusal)) if refusal.err().is_conditional_check_failed_exception() => Outcome::Done(false),
+    /// The attributes that were changed; `None` where the condition does not hold.
+    async fn send_update(&self, request: UpdateItemFluentBuilder) -> Outcome<Option<Item>> {
+        match request.return_values(ReturnValue::UpdatedNew).send().await {
+            Ok(answer) => Outcome::Done(Some(answer.attributes.unwrap_or_default())),
+            Err(SdkError::ServiceError(refusal)) if refusal.err().is_conditional_check_failed_exception() => Outcome::Done(None),
             Err(error) => classify(&self.call("UpdateItem"), &error).outcome(),
         }
     }
@@ -100,19 +99,34 @@ impl ManagedSubscriptions for DynamoManagedSubscriptions {
         }
     }
 
-    async fn remember(&self, identity: &str, filters: &BTreeSet<String>) -> Outcome<bool> {
-        let Some(filters) = set(filters) else {
-            return match self.load(identity).await {
-                Ok(found) => Outcome::Done(found.is_some()),
-                Err(fault) => Outcome::NotDone(fault),
-            };
+    async fn remember(&self, identity: &str, filters: &BTreeSet<String>) -> Outcome<Option<Generation>> {
+        let request = match set(filters) {
+            Some(filters) => self
+                .update(identity, "ADD #generation :one, #filters :these")
+                .expression_attribute_names("#filters", FILTERS)
+                .expression_attribute_values(":these", filters),
+            None => self.update(identity, "ADD #generation :one"),
         };
-        self.send_update(self.update(identity, "ADD #filters :these", filters)).await
+        let updated = match self.send_update(request.expression_attribute_values(":one", n(1))).await {
+            Outcome::Done(Some(updated)) => updated,
+            Outcome::Done(None) => return Outcome::Done(None),
+            Outcome::NotDone(fault) => return Outcome::NotDone(fault),
+            Outcome::Unknown(fault) => return Outcome::Unknown(fault),
+        };
+        match number(&updated, GENERATION) {
+            Ok(generation) => Outcome::Done(Some(Generation(generation))),
+            Err(error) => Outcome::Unknown(self.unreadable(identity, &error)),
+        }
     }
 
-    async fn forget(&self, identity: &str, filter: &str) -> Outcome<()> {
-        let filters = AttributeValue::Ss(vec![filter.to_owned()]);
-        self.send_update(self.update(identity, "DELETE #filters :these", filters)).await.map(|_| ())
+    async fn forget(&self, identity: &str, filter: &str, generation: Generation) -> Outcome<bool> {
+        let request = self
+            .update(identity, "DELETE #filters :these")
+            .condition_expression("#baseline = :true AND #generation = :generation")
+            .expression_attribute_names("#filters", FILTERS)
+            .expression_attribute_values(":these", AttributeValue::Ss(vec![filter.to_owned()]))
+            .expression_attribute_values(":generation", n(generation.0));
+        self.send_update(request).await.map(|updated| updated.is_some())
     }
 
     async fn probe(&self) -> Result<(), Fault> {

@@ -11,7 +11,7 @@ use causeway_core::lease::{Condition, LeaseAnswer, LeaseWrite};
 use causeway_core::outcome::{Fault, FaultCode, Outcome};
 use causeway_core::units::UnixMillis;
 use causeway_ports::conformance::{leases, managed_subscriptions};
-use causeway_ports::{Leases, ManagedSubscriptions, MemberRecord};
+use causeway_ports::{Generation, Leases, ManagedSubscriptions, MemberRecord};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
@@ -251,8 +251,8 @@ async fn subscriptions_without_a_baseline_are_refused(emulator: &Emulator) {
         let fault = store.load("s").await.unwrap_err();
         assert_eq!(fault.code, FaultCode::InvalidConfig);
         assert!(fault.detail.contains("no-baseline") && fault.detail.contains("causeway baseline"), "{fault}");
-        assert_eq!(store.remember("s", &BTreeSet::from(["b".to_owned()])).await, Outcome::Done(false));
-        assert_eq!(store.forget("s", "a").await, Outcome::Done(()));
+        assert_eq!(store.remember("s", &BTreeSet::from(["b".to_owned()])).await, Outcome::Done(None));
+        assert_eq!(store.forget("s", "a", Generation(1)).await, Outcome::Done(false));
         assert_eq!(store.seed("s", &BTreeSet::new()).await, Outcome::Done(false));
         let stands = client.get_item().table_name("no-baseline").key("storage_identity", text("s")).send().await.unwrap();
         assert_eq!(stands.item.unwrap(), item);
@@ -287,7 +287,7 @@ async fn faults_name_the_table(emulator: &Emulator) {
     assert!(names(&fault), "{fault}");
     let store = DynamoManagedSubscriptions::new(client(emulator), "nowhere");
     assert!(names(&store.load("s").await.unwrap_err()));
-    let Outcome::NotDone(fault) = store.forget("s", "a").await else { panic!("written to nowhere") };
+    let Outcome::NotDone(fault) = store.forget("s", "a", Generation(1)).await else { panic!("written to nowhere") };
     assert!(names(&fault), "{fault}");
 }
 

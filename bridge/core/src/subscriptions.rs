@@ -9,6 +9,10 @@ use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 use thiserror::Error;
 
+/// How often filters of a session were remembered: 1 the first time. What was decided under an earlier generation is out of date, see [`Plan::remember`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Generation(pub u64);
+
 /// A session as its broker tells it from others, and the options that decide what the broker keeps of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BrokerSession<'a> {
@@ -52,9 +56,10 @@ impl BrokerSession<'_> {
 pub struct Plan {
     /// Make the row, with nothing in it. Should somebody else have made it meanwhile, load it and plan again.
     pub seed: bool,
-    /// Add these to the row. Nothing is subscribed before that succeeded.
+    /// Add these to the row: all that are wanted, those too that stand there. It begins a new [`Generation`], and a former owner's request to forget one
+    /// of them may still be under way: before, it is undone by this; afterwards, it is refused. Nothing is subscribed before that succeeded.
     pub remember: BTreeSet<String>,
-    /// Unsubscribe these; forget each one after the broker confirmed it.
+    /// Unsubscribe these; forget each one after the broker confirmed it, under the generation that remembering began.
     pub unsubscribe: BTreeSet<String>,
 }
 
@@ -110,11 +115,7 @@ pub fn plan(
 ) -> Result<Plan, UnknownHistory> {
     may_connect(history, baseline_auto)?;
     match history {
-        Some(history) => Ok(Plan {
-            seed: false,
-            remember: desired.difference(history).cloned().collect(),
-            unsubscribe: history.difference(desired).cloned().collect(),
-        }),
+        Some(history) => Ok(Plan { seed: false, remember: desired.clone(), unsubscribe: history.difference(desired).cloned().collect() }),
         None if session_present => Err(UnknownHistory::SessionPresent),
         None => Ok(Plan { seed: true, remember: desired.clone(), unsubscribe: BTreeSet::new() }),
     }
@@ -152,15 +153,26 @@ mod tests {
     struct World {
         row: Option<BTreeSet<String>>,
         broker: Option<BTreeSet<String>>,
+        generation: u64,
+        /// Requests to forget that are still under way when their connection has ended, and the generation that each was made under.
+        late: Vec<(String, u64)>,
+        /// A store that asks for no generation.
+        unfenced: bool,
     }
 
     impl World {
+        fn forget(&mut self, filter: &str, generation: u64) {
+            if self.unfenced || generation == self.generation {
+                self.row.as_mut().unwrap().remove(filter);
+            }
+        }
+
         /// One connection that ends after `steps` steps; whether it came to its end.
         fn connect(&mut self, desired: &BTreeSet<String>, auto: bool, steps: usize) -> Option<bool> {
             may_connect(self.row.as_ref(), auto).ok()?;
             let session_present = self.broker.is_some();
             let planned = plan(self.row.as_ref(), desired, session_present, auto);
-            let broker = self.broker.get_or_insert_default();
+            self.broker.get_or_insert_default();
             let plan = planned.ok()?;
             let mut left = steps;
             let mut step = || {
@@ -177,23 +189,43 @@ mod tests {
                 return Some(false);
             }
             self.row.as_mut().unwrap().extend(plan.remember.iter().cloned());
+            self.generation += 1;
+            let generation = self.generation;
+            let mut broker = self.broker.take().unwrap();
+            let ended = self.reconcile(&plan, desired, &mut broker, &mut step);
+            self.broker = Some(broker);
+            // A filter whose request came late is unsubscribed again, and forgotten then.
+            for (filter, made_under) in core::mem::take(&mut self.late) {
+                if made_under == generation { self.late.push((filter, made_under)) } else { self.forget(&filter, made_under) }
+            }
+            Some(ended)
+        }
+
+        fn reconcile(
+            &mut self,
+            plan: &Plan,
+            desired: &BTreeSet<String>,
+            broker: &mut BTreeSet<String>,
+            step: &mut impl FnMut() -> bool,
+        ) -> bool {
             for filter in &plan.unsubscribe {
                 if !step() {
-                    return Some(false);
+                    return false;
                 }
                 broker.remove(filter);
                 if !step() {
-                    return Some(false);
+                    self.late.push((filter.clone(), self.generation));
+                    return false;
                 }
-                self.row.as_mut().unwrap().remove(filter);
+                self.forget(filter, self.generation);
             }
             for filter in desired {
                 if !step() {
-                    return Some(false);
+                    return false;
                 }
                 broker.insert(filter.clone());
             }
-            Some(true)
+            true
         }
     }
 
@@ -210,7 +242,7 @@ mod tests {
             prop_assert!(!plan.seed);
             let after: BTreeSet<_> = history.union(&plan.remember).cloned().collect();
             prop_assert!(after.is_superset(&desired));
-            prop_assert!(plan.remember.is_disjoint(&history), "nothing is written that stands there");
+            prop_assert_eq!(&plan.remember, &desired, "a late request to forget one of them is undone or refused");
             // Exactly history minus desired: in the history, not wanted, and all of them.
             prop_assert!(plan.unsubscribe.iter().all(|filter| history.contains(filter) && !desired.contains(filter)));
             prop_assert!(history.iter().all(|filter| desired.contains(filter) || plan.unsubscribe.contains(filter)));
@@ -237,7 +269,7 @@ mod tests {
             auto: bool,
             connections in proptest::collection::vec((filters(), any::<Index>(), any::<bool>()), 1..12),
         ) {
-            let mut world = World { broker: known.clone(), row: known };
+            let mut world = World { broker: known.clone(), row: known, ..World::default() };
             for (desired, steps, broker_forgets) in connections {
                 if broker_forgets {
                     world.broker = None;
@@ -254,6 +286,24 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// One who unsubscribes `x` and whose request to forget it comes late, and a successor that wants `x`. Whether the row covers the broker afterwards.
+    fn a_late_request_to_forget_leaves_the_row_covering_the_broker(unfenced: bool) -> bool {
+        let filters = |filters: &[&str]| filters.iter().map(|filter| (*filter).to_owned()).collect::<BTreeSet<_>>();
+        let known = Some(filters(&["x", "y"]));
+        let mut world = World { row: known.clone(), broker: known, unfenced, ..World::default() };
+        assert_eq!(world.connect(&filters(&["y"]), false, 3), Some(false));
+        assert_eq!(world.late.len(), 1, "{world:?}");
+        assert_eq!(world.connect(&filters(&["x", "y"]), false, 20), Some(true));
+        assert!(world.late.is_empty());
+        world.row.unwrap().is_superset(&world.broker.unwrap())
+    }
+
+    #[test]
+    fn a_request_to_forget_that_comes_late_takes_nothing_from_a_successor() {
+        assert!(a_late_request_to_forget_leaves_the_row_covering_the_broker(false));
+        assert!(!a_late_request_to_forget_leaves_the_row_covering_the_broker(true), "without generations it does");
     }
 
     #[test]

@@ -203,6 +203,7 @@ fn what_this_release_does_runs_and_what_it_does_not_is_named() {
     ] {
         assert_eq!(not_built(&loaded(&[text], &[])), [], "{name}");
     }
+    assert_eq!(not_built(&loaded(&[STANDALONE, "sessions: [{id: broker, lanes: 64}]"], &[])), [], "lanes");
     for (name, text, path) in [
         ("pacing", SCENARIO, "routes[0].session.drain_strategy"),
         ("share", include_str!("../../../tests/fixtures/valid/clustered_share.yaml"), "sessions[0].session_mode"),

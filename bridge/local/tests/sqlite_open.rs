@@ -8,8 +8,9 @@ use causeway_core::outcome::{FaultCode, Outcome};
 use causeway_core::rows::{Anchor, Head, Row};
 use causeway_core::units::UnixMillis;
 use causeway_local::sqlite::{LocalStoreError, OpenMode, SqliteStore};
-use causeway_ports::{DeadLetters, Outbox, Put};
+use causeway_ports::{DeadLetters, Generation, ManagedSubscriptions, Outbox, Put};
 use common::{Child, letter, log, segment};
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -114,6 +115,7 @@ fn of_version_1(path: &Path) {
         ALTER TABLE dlq DROP COLUMN expires_at;
         ALTER TABLE outbox DROP COLUMN revision;
         ALTER TABLE outbox DROP COLUMN retired;
+        ALTER TABLE subscription_baselines DROP COLUMN generation;
         INSERT INTO outbox (pk, sk, kind, epoch, drained, progress) VALUES ('LOG#bridge#session#0', 0, 'head', 3, 7, '{"settled_ahead":[],"attempts":[]}');
         INSERT INTO outbox (pk, sk, kind, epoch, drained, id, owner, opened_at)
             VALUES ('LOG#bridge#session#0', 8, 'anchor', 3, 7, '00000000000000000000000000000005', 'o', 1);
@@ -126,7 +128,7 @@ async fn an_older_releases_store_is_brought_up_to_date_and_loses_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("causeway.db");
     of_version_1(&path);
-    let says = ["schema version 1", "keeps 2", "start the worker", "stores create"];
+    let says = ["schema version 1", "keeps 3", "start the worker", "stores create"];
     refused(SqliteStore::open(&path, OpenMode::ReadOnly), "STORE_OLDER_SCHEMA", &says);
     let store = open(&path).unwrap();
     let outbox = store.outbox();
@@ -142,12 +144,29 @@ async fn an_older_releases_store_is_brought_up_to_date_and_loses_nothing() {
     SqliteStore::open(&path, OpenMode::ReadOnly).unwrap();
 }
 
+#[tokio::test]
+async fn what_an_older_release_remembered_has_had_no_generation() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("causeway.db");
+    SqliteStore::create(&path).unwrap();
+    let sql = "ALTER TABLE subscription_baselines DROP COLUMN generation;
+        INSERT INTO subscription_baselines (storage_identity) VALUES ('s');
+        INSERT INTO managed_subscriptions (storage_identity, filter) VALUES ('s', 'a');
+        PRAGMA user_version = 2;";
+    rusqlite::Connection::open(&path).unwrap().execute_batch(sql).unwrap();
+    let subscriptions = open(&path).unwrap().managed_subscriptions().unwrap();
+    assert_eq!(subscriptions.forget("s", "a", Generation(0)).await, Outcome::Done(false));
+    assert_eq!(subscriptions.load("s").await.unwrap(), Some(BTreeSet::from(["a".to_owned()])));
+    assert_eq!(subscriptions.remember("s", &BTreeSet::new()).await, Outcome::Done(Some(Generation(1))));
+    assert_eq!(subscriptions.forget("s", "a", Generation(1)).await, Outcome::Done(true));
+}
+
 #[test]
 fn create_brings_an_older_releases_store_up_to_date() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("causeway.db");
     of_version_1(&path);
-    assert_eq!(SqliteStore::create(&path).unwrap(), [format!("schema version 2 in file {}, which had 1", path.display())]);
+    assert_eq!(SqliteStore::create(&path).unwrap(), [format!("schema version 3 in file {}, which had 1", path.display())]);
     assert!(SqliteStore::create(&path).unwrap().is_empty());
 }
 

@@ -139,8 +139,8 @@ async fn child_remembers() {
     let store = open(&Child::path()).unwrap();
     store.seed("s", &set(&["a", "b"])).await.done().unwrap();
     store.seed("empty", &set(&[])).await.done().unwrap();
-    store.remember("s", &set(&["c"])).await.done().unwrap();
-    store.forget("s", "a").await.done().unwrap();
+    let generation = store.remember("s", &set(&["c"])).await.done().unwrap().unwrap();
+    assert!(store.forget("s", "a", generation).await.done().unwrap());
     Child::say("remembered");
     std::future::pending::<()>().await;
 }

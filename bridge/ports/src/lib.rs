@@ -23,6 +23,7 @@ pub use causeway_core::mailbox::{Mail, MailboxName};
 use causeway_core::message::{Entry, Message};
 use causeway_core::outcome::{Fault, Outcome};
 use causeway_core::rows::{Head, Row, RowMeta};
+pub use causeway_core::subscriptions::Generation;
 use causeway_core::units::{Instant, UnixMillis};
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -420,11 +421,14 @@ pub trait ManagedSubscriptions: Send + Sync {
     /// Tells for the first time which filters the session has; answers whether this call did. An existing row is left alone.
     async fn seed(&self, identity: &str, filters: &BTreeSet<String>) -> Outcome<bool>;
 
-    /// Adds filters, before they are subscribed. The row must exist; answers whether it did.
-    async fn remember(&self, identity: &str, filters: &BTreeSet<String>) -> Outcome<bool>;
+    /// Adds filters, before they are subscribed, and begins a new generation of the row, even where nothing is added. The row must exist; answers its
+    /// generation, which counts up from 1, or `None` where there is no row.
+    async fn remember(&self, identity: &str, filters: &BTreeSet<String>) -> Outcome<Option<Generation>>;
 
-    /// Removes a filter, after the broker confirmed that it is unsubscribed.
-    async fn forget(&self, identity: &str, filter: &str) -> Outcome<()>;
+    /// Removes a filter, after the broker confirmed that it is unsubscribed, if the row is still of this `generation`; answers whether it is. Whoever
+    /// remembered filters since may have subscribed to this one again: a request that comes late takes nothing from it. A filter that stays is
+    /// unsubscribed again at the next connection.
+    async fn forget(&self, identity: &str, filter: &str, generation: Generation) -> Outcome<bool>;
 
     /// Whether the store can be reached and has the right shape; the fault says what to do.
     async fn probe(&self) -> Result<(), Fault>;

@@ -1,7 +1,7 @@
 //! Several workers that share one session: who owns it, and how it changes hands.
 
 use crate::stack::aws::explain;
-use crate::worker::{Launch, SESSION, Worker};
+use crate::worker::{Launch, SESSION, TABLES, Worker};
 use anyhow::{Context as _, Result, bail, ensure};
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -10,8 +10,6 @@ use std::process::ExitStatus;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The lease table.
-const TABLE: &str = "causeway-leases";
 /// How often monitors are asked: the resolution of every time that is measured here.
 const ASK_EVERY: Duration = Duration::from_millis(10);
 /// How long a session may be without an owner before we give up. Longer than the computed budget.
@@ -67,6 +65,8 @@ pub struct HandOver {
 pub struct Cluster {
     /// The processes.
     pub members: Vec<Member>,
+    /// The lease table.
+    pub leases: String,
     dynamodb: Client,
 }
 
@@ -77,7 +77,11 @@ impl Cluster {
     /// One cannot be started.
     pub fn start(launches: &[Launch], dynamodb: &Client) -> Result<Self> {
         let start = |launch: &Launch| Ok(Member { worker: launch.start()?, launch: launch.clone() });
-        Ok(Self { members: launches.iter().map(start).collect::<Result<_>>()?, dynamodb: dynamodb.clone() })
+        Ok(Self {
+            members: launches.iter().map(start).collect::<Result<_>>()?,
+            leases: format!("{TABLES}-leases"),
+            dynamodb: dynamodb.clone(),
+        })
     }
 
     /// One worker that shares with nobody.
@@ -109,7 +113,7 @@ impl Cluster {
     /// The store does not answer, or the row is not readable.
     pub async fn lease(&self) -> Result<Option<Lease>> {
         let key = AttributeValue::S(format!("LEASE#{SESSION}"));
-        let answer = self.dynamodb.get_item().table_name(TABLE).key("pk", key).consistent_read(true).send().await;
+        let answer = self.dynamodb.get_item().table_name(&self.leases).key("pk", key).consistent_read(true).send().await;
         let Some(item) = answer.map_err(|fault| anyhow::anyhow!("cannot read the lease: {}", explain(&fault)))?.item else {
             return Ok(None);
         };

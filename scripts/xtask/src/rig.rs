@@ -120,7 +120,9 @@ impl Rig {
     /// # Errors
     /// One cannot be started.
     pub fn cluster(&self, members: &[(&str, Role)]) -> Result<Cluster> {
-        Cluster::start(&self.launches(members)?, &self.stack.aws.dynamodb)
+        let mut cluster = Cluster::start(&self.launches(members)?, &self.stack.aws.dynamodb)?;
+        cluster.leases = format!("{}-leases", self.settings.tables);
+        Ok(cluster)
     }
 
     /// The launches of processes with these names and roles.

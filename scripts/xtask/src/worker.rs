@@ -87,6 +87,9 @@ const HINT_TOKEN: &str = "CAUSEWAY_HINT_TOKEN";
 /// The broker's address, where workers reach it by ways of their own.
 pub const BROKER_URL: &str = "CAUSEWAY_BROKER_URL";
 
+/// What the names of the tables begin with, unless they are copies.
+pub const TABLES: &str = "causeway";
+
 /// What a worker's configuration depends on.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -106,6 +109,8 @@ pub struct Settings {
     pub receive_maximum: u16,
     /// `sessions[].lanes`.
     pub lanes: u32,
+    /// What the names of the tables begin with.
+    pub tables: String,
     /// `stores.outbox.options.segment_max_messages`.
     pub segment_max_messages: u32,
     /// Whether several workers share the session, of which one owns it at a time. Needs DynamoDB.
@@ -135,6 +140,7 @@ impl Settings {
             max_in_flight: 100,
             receive_maximum: 192,
             lanes: 1,
+            tables: TABLES.to_owned(),
             segment_max_messages: 200,
             exclusive: false,
             shared_subscription: false,
@@ -157,7 +163,7 @@ impl Settings {
         let store = |role: &str| match self.store {
             Store::Sqlite => format!("type: sqlite\n    options:\n      path: {}", self.dir.join(format!("{role}.db")).display()),
             Store::Dynamodb => {
-                format!("type: dynamodb\n    options:\n      table_name: causeway-{role}")
+                format!("type: dynamodb\n    options:\n      table_name: {}-{role}", self.tables)
             }
         };
         let when_exclusive = |text: &str| if self.exclusive { text.to_owned() } else { String::new() };
@@ -166,7 +172,10 @@ impl Settings {
         } else {
             ("deployment_mode: standalone".to_owned(), "session_mode: persistent")
         };
-        let shared_stores = when_exclusive("  lease:\n    type: dynamodb\n  managed_subscriptions:\n    type: dynamodb\n");
+        let shared_store =
+            |name: &str, role: &str| format!("  {name}:\n    type: dynamodb\n    options:\n      table_name: {}-{role}\n", self.tables);
+        let shared_stores =
+            when_exclusive(&(shared_store("lease", "leases") + &shared_store("managed_subscriptions", "managed-subscriptions")));
         let route_session = when_exclusive(&format!(
             "    session:\n      session_id: {SESSION}\n      sender_id: sqs-out\n      lease_ttl: {LEASE_TTL}s\n      broker_health_step_down: {}\n",
             self.broker_health_step_down.map_or_else(|| "off".to_owned(), |seconds| format!("{seconds}s"))
@@ -218,7 +227,10 @@ impl Settings {
     pub fn exposure_terms(&self) -> Vec<(String, u64)> {
         vec![
             ("sends in flight (max_in_flight)".to_owned(), u64::from(self.max_in_flight)),
-            ("settled and not yet persisted (2 × segment_max_messages)".to_owned(), 2 * u64::from(self.segment_max_messages)),
+            (
+                "settled and not yet persisted (2 × segment_max_messages, in each lane)".to_owned(),
+                2 * u64::from(self.segment_max_messages) * u64::from(self.lanes),
+            ),
             ("unacknowledged towards the broker (receive_maximum)".to_owned(), u64::from(self.receive_maximum)),
         ]
     }

@@ -1,5 +1,7 @@
 //! What the end-to-end tests have in common: a run of real processes with a publisher at one end and consumers at the other.
 
+pub mod log;
+
 use anyhow::{Context as _, Result, bail, ensure};
 use std::time::Duration;
 use tempfile::TempDir;
@@ -13,6 +15,7 @@ use xtask::ledger::{Account, Exposure, Ledger};
 use xtask::metrics::Snapshot;
 use xtask::proxy::Proxy;
 use xtask::rig::{Rig, drain};
+use xtask::stack::aws::explain;
 use xtask::stack::{StackOptions, Store};
 use xtask::worker::{Role, Settings, Worker, exposure_terms};
 
@@ -121,6 +124,53 @@ impl Run {
             run.start_worker().await?;
         }
         Ok(run)
+    }
+
+    /// What is published.
+    #[must_use]
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Stops all processes that share the session with SIGTERM, the owner last.
+    ///
+    /// # Errors
+    /// One does not end with 0.
+    pub async fn stop_members(&mut self) -> Result<()> {
+        let mut cluster = self.cluster.take().context("one worker has the session to itself")?;
+        let owner = cluster.holder().await?.member;
+        for (name, status) in cluster.stop(owner).await? {
+            ensure!(status.success(), "a clean stop of {name} ended with {status}\n{}", cluster.log_tails());
+        }
+        Ok(())
+    }
+
+    /// Starts processes that share the session, after all others are gone.
+    ///
+    /// # Errors
+    /// Some run, or one cannot be started.
+    pub fn start_members(&mut self, members: &[(&str, Role)]) -> Result<()> {
+        ensure!(self.cluster.is_none() && self.worker.is_none(), "processes run already");
+        self.cluster = Some(self.rig.cluster(members)?);
+        Ok(())
+    }
+
+    /// Copies every row of every table into new tables, whose names begin with `prefix`, and configures those.
+    ///
+    /// # Errors
+    /// DynamoDB refuses, or the program does not make the tables.
+    pub async fn restore_tables(&mut self, prefix: &str) -> Result<()> {
+        let former = std::mem::replace(&mut self.rig.settings.tables, prefix.to_owned());
+        self.write_configuration()?;
+        self.rig.launch.create_stores().await?;
+        for role in ["outbox", "dlq", "leases", "managed-subscriptions"] {
+            copy_rows(&self.rig.stack.aws.dynamodb, &format!("{former}-{role}"), &format!("{prefix}-{role}")).await?;
+        }
+        Ok(())
+    }
+
+    fn write_configuration(&self) -> Result<()> {
+        std::fs::write(&self.rig.launch.config, self.rig.settings.render()).context("cannot write the worker's configuration")
     }
 
     /// The processes that share the session.
@@ -273,7 +323,7 @@ impl Run {
     /// The file cannot be written.
     pub fn configure_lanes(&mut self, lanes: u32) -> Result<()> {
         self.rig.settings.lanes = lanes;
-        std::fs::write(&self.rig.launch.config, self.rig.settings.render()).context("cannot write the worker's configuration")
+        self.write_configuration()
     }
 
     /// How many lanes the registry tells of.
@@ -290,12 +340,12 @@ impl Run {
         Ok(lanes)
     }
 
-    /// Waits until the registry tells of so many lanes.
+    /// Waits until the registry tells of so many lanes. A change that finds messages under way may be put off for a minute.
     ///
     /// # Errors
     /// It does not.
     pub async fn lanes_become(&self, lanes: u64) -> Result<()> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + 3 * PATIENCE;
         loop {
             let now = self.registered_lanes().await?;
             if now == lanes {
@@ -370,5 +420,21 @@ impl Run {
             format!("{name}:\n{}\n", lines[lines.len().saturating_sub(40)..].join("\n"))
         };
         names.iter().map(tail).collect()
+    }
+}
+
+async fn copy_rows(dynamodb: &aws_sdk_dynamodb::Client, from: &str, to: &str) -> Result<()> {
+    let mut start = None;
+    loop {
+        let page = dynamodb.scan().table_name(from).consistent_read(true).set_exclusive_start_key(start).send().await;
+        let page = page.map_err(|fault| anyhow::anyhow!("cannot read {from}: {}", explain(&fault)))?;
+        for item in page.items.unwrap_or_default() {
+            let put = dynamodb.put_item().table_name(to).set_item(Some(item)).send().await;
+            put.map_err(|fault| anyhow::anyhow!("cannot write {to}: {}", explain(&fault)))?;
+        }
+        start = page.last_evaluated_key;
+        if start.is_none() {
+            return Ok(());
+        }
     }
 }

@@ -23,18 +23,23 @@ impl World {
         }
         match (call, reply) {
             (AccountCall::Load, Reply::Filters(Ok(history))) => self.plan(worker, connection, history.as_ref()),
-            (AccountCall::Seed | AccountCall::Remember(_), Reply::AccountWritten(Outcome::Done(true))) => {
-                if matches!(call, AccountCall::Seed) {
-                    self.seen.note(Sight::BaselineSeeded);
+            (AccountCall::Seed, Reply::AccountWritten(Outcome::Done(true))) => {
+                self.seen.note(Sight::BaselineSeeded);
+                self.go_on_with_account(worker, connection);
+            }
+            (AccountCall::Remember(_), Reply::Remembered(Outcome::Done(Some(generation)))) => {
+                if let Some(source) = &mut self.workers[worker].source {
+                    source.generation = generation;
                 }
                 self.go_on_with_account(worker, connection);
             }
             // Somebody else made the row, or it is gone: look again.
-            (AccountCall::Seed | AccountCall::Remember(_), Reply::AccountWritten(Outcome::Done(false))) => {
+            (AccountCall::Seed, Reply::AccountWritten(Outcome::Done(false)))
+            | (AccountCall::Remember(_), Reply::Remembered(Outcome::Done(None))) => {
                 self.call_account(worker, connection, AccountCall::Load);
             }
             // What could not be forgotten is unsubscribed again at the next connection.
-            (AccountCall::Forget(_), _) => {}
+            (AccountCall::Forget(..), _) => {}
             (AccountCall::Load | AccountCall::Seed | AccountCall::Remember(_), _) => self.give_connection_up(worker, connection),
         }
     }

@@ -38,10 +38,6 @@ impl World {
         if !waits {
             self.seen.note(Sight::AppliedAfterGivenUp);
         }
-        // Forgetting has no condition: a late one would take away what a successor has subscribed since.
-        if !waits && matches!(request, Request::Account(AccountCall::Forget(_))) {
-            return;
-        }
         let link = match request {
             Request::Send(_) => Link::Queue,
             Request::LeaseRead | Request::LeaseWrite(_) => Link::Lease,
@@ -112,6 +108,7 @@ fn refusal(request: &Request) -> Option<Reply> {
         Request::Send(entries) => Reply::Sent(vec![Outcome::NotDone(fault); entries.len()]),
         Request::Park(_) => Reply::Parked(Outcome::NotDone(fault)),
         Request::Account(AccountCall::Load) => Reply::Filters(Err(fault)),
+        Request::Account(AccountCall::Remember(_)) => Reply::Remembered(Outcome::NotDone(fault)),
         Request::Account(_) => Reply::AccountWritten(Outcome::NotDone(fault)),
     })
 }

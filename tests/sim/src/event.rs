@@ -8,6 +8,7 @@ use causeway_core::lease::{LeaseAnswer, LeaseWrite};
 use causeway_core::log::{Answer, Call};
 use causeway_core::message::Entry;
 use causeway_core::outcome::{Fault as CallFault, Outcome};
+use causeway_core::subscriptions::Generation;
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -74,8 +75,8 @@ pub enum AccountCall {
     Seed,
     /// Adds filters.
     Remember(BTreeSet<String>),
-    /// Removes one.
-    Forget(String),
+    /// Removes one, if nobody remembered any since.
+    Forget(String, Generation),
 }
 
 /// An answer.
@@ -95,6 +96,8 @@ pub enum Reply {
     Filters(Result<Option<BTreeSet<String>>, CallFault>),
     /// To a write of it.
     AccountWritten(Outcome<bool>),
+    /// To the account's being remembered in: the row's new generation, if there is a row.
+    Remembered(Outcome<Option<Generation>>),
 }
 
 /// What travels on a connection.

@@ -316,7 +316,8 @@ impl World {
             Awaited::Account { connection, call } => {
                 let reply = match call {
                     AccountCall::Load => Reply::Filters(Err(fault)),
-                    AccountCall::Seed | AccountCall::Remember(_) | AccountCall::Forget(_) => Reply::AccountWritten(Outcome::Unknown(fault)),
+                    AccountCall::Remember(_) => Reply::Remembered(Outcome::Unknown(fault)),
+                    AccountCall::Seed | AccountCall::Forget(..) => Reply::AccountWritten(Outcome::Unknown(fault)),
                 };
                 self.account_answered(worker, connection, &call, reply);
             }

@@ -11,7 +11,7 @@ use causeway_core::identity::{ConnectionEpoch, DeliveryId};
 use causeway_core::lease::row::LeaseRow;
 use causeway_core::member;
 use causeway_core::message::Message;
-use causeway_core::subscriptions::Plan;
+use causeway_core::subscriptions::{Generation, Plan};
 use causeway_core::worker as owner;
 use std::collections::VecDeque;
 
@@ -36,6 +36,7 @@ impl World {
             acknowledged: 0,
             session_present: false,
             plan: Plan::default(),
+            generation: Generation::default(),
             inbox: VecDeque::new(),
             timer: 0,
         };
@@ -129,7 +130,8 @@ impl World {
             }
             // Who may not act any more may not forget either: a successor may have subscribed it since.
             Packet::Unsubscribe(filter) if phase == Phase::Connected(connection) && self.workers[worker].may_act(self.now) => {
-                self.call_account(worker, connection, AccountCall::Forget(filter));
+                let generation = self.workers[worker].source.as_ref().map(|source| source.generation).unwrap_or_default();
+                self.call_account(worker, connection, AccountCall::Forget(filter, generation));
             }
             Packet::Message(message) => self.delivered(worker, connection, message),
             Packet::End if phase == Phase::Connected(connection) => self.connection_ended(worker, connection),

@@ -11,6 +11,7 @@ use causeway_core::log::{Answer, Call, Page, Put, Registration};
 use causeway_core::message::Entry;
 use causeway_core::outcome::Outcome;
 use causeway_core::rows::{Head, Row, RowMeta, unpack};
+use causeway_core::subscriptions::Generation;
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -37,6 +38,8 @@ pub struct Stores {
     letters: BTreeMap<EntryId, u64>,
     /// What the broker's session may have subscribed to; `None`: nobody knows.
     filters: Option<BTreeSet<String>>,
+    /// How often filters were remembered.
+    generation: Generation,
     mutant: Option<Mutant>,
     /// A clock's rate may be wrong by so much, in parts per million; `None`: nobody knows, and early takeovers are not wondered at.
     rate_ppm: Option<u64>,
@@ -99,22 +102,23 @@ impl Stores {
 
     /// Carries a call to the account of managed subscriptions out.
     pub fn account(&mut self, call: &AccountCall) -> Reply {
-        Reply::AccountWritten(Outcome::Done(match call {
-            AccountCall::Load => return Reply::Filters(Ok(self.filters.clone())),
+        match call {
+            AccountCall::Load => Reply::Filters(Ok(self.filters.clone())),
             AccountCall::Seed => {
                 let absent = self.filters.is_none();
                 self.filters.get_or_insert_default();
-                absent
+                Reply::AccountWritten(Outcome::Done(absent))
             }
-            AccountCall::Remember(filters) => match &mut self.filters {
-                Some(known) => {
-                    known.extend(filters.iter().cloned());
-                    true
-                }
-                None => false,
-            },
-            AccountCall::Forget(filter) => self.filters.as_mut().is_some_and(|known| known.remove(filter)),
-        }))
+            AccountCall::Remember(filters) => Reply::Remembered(Outcome::Done(self.filters.as_mut().map(|known| {
+                known.extend(filters.iter().cloned());
+                self.generation.0 += 1;
+                self.generation
+            }))),
+            AccountCall::Forget(filter, generation) => {
+                let known = self.filters.as_mut().filter(|_| *generation == self.generation);
+                Reply::AccountWritten(Outcome::Done(known.map(|known| known.remove(filter)).is_some()))
+            }
+        }
     }
 
     /// The lease row as a reader gets it.

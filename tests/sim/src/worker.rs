@@ -15,7 +15,7 @@ use causeway_core::lease::standby::Candidate;
 use causeway_core::log::Call;
 use causeway_core::log::writer::SegmentOptions;
 use causeway_core::member::{Effect, Member, MemberOptions, Part, Term};
-use causeway_core::subscriptions::Plan;
+use causeway_core::subscriptions::{Generation, Plan};
 use causeway_core::units::{Instant, UnixMillis};
 use causeway_core::worker::options::{Fate, OwnerOptions, Policy, RouteOptions};
 use core::time::Duration;
@@ -121,6 +121,8 @@ pub struct Source {
     pub session_present: bool,
     /// What to do yet before anything is subscribed.
     pub plan: Plan,
+    /// The account's generation since this connection remembered.
+    pub generation: Generation,
     /// What it would hand over.
     pub inbox: VecDeque<Inbound>,
     /// Only the newest timer counts.

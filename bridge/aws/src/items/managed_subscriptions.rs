@@ -10,6 +10,9 @@ pub(crate) const STORAGE_IDENTITY: &str = "storage_identity";
 /// True: everything that the session had when the row was made stands in it.
 pub(crate) const BASELINE: &str = "baseline";
 pub(crate) const FILTERS: &str = "filters";
+/// How often filters were remembered, counted up from 1. Absent in rows in which none were since there are generations. Only compared for being the same,
+/// so that a late request to forget a filter is refused once anybody remembered.
+pub(crate) const GENERATION: &str = "generation";
 
 /// The key of a session.
 #[must_use]

@@ -61,7 +61,6 @@ const USES: &[fn(&Config) -> Vec<Use>] = &[
             route.session.as_ref().is_some_and(|session| !session.connect_after_lease)
         })
     },
-    |config| sessions(config, "lanes", "several lanes", |session| session.lanes > 1),
     |config| {
         sessions(config, "options.session.protocol_version", "MQTT 3.1.1", |session| {
             session.options.session.protocol_version != ProtocolVersion::V5

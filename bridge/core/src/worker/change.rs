@@ -69,7 +69,8 @@ impl Owner {
                     self.retire_from(0, now, wall);
                 }
             }
-            Change::None { not_before } if self.wants_other_lanes() && not_before.is_none_or(|at| now >= at) => {
+            // Where nothing waits there is nothing to hold up, whatever was put off.
+            Change::None { not_before } if self.wants_other_lanes() && (not_before.is_none_or(|at| now >= at) || self.is_drained()) => {
                 self.change = Change::Holding { until: now.plus(HOLD) };
                 self.resize(now, wall);
             }

@@ -58,6 +58,11 @@ fn every_registered_lane_is_anchored_before_the_log_counts_as_open() {
     assert_eq!(next.store.record, Some(record(2, 3)));
     assert_eq!(texts(&next.store).len(), 3);
     assert!(next.owner.wants_input(), "what is stuck does not hold up the intake for ever");
+    // The change was put off for a minute. As soon as nothing waits there is no reason to.
+    next.on_send = Box::new(|_, _| Outcome::Done(()));
+    next.run_while(|next| !texts(&next.store).is_empty());
+    next.run_for(ms(500));
+    assert_eq!(next.store.record, Some(record(2, 1)));
 }
 
 #[test]

@@ -5,8 +5,8 @@ use super::reserve::Purpose;
 use super::{LocalStoreError, OpenMode, SqliteStore};
 use async_trait::async_trait;
 use causeway_core::outcome::{Fault, Outcome};
-use causeway_ports::ManagedSubscriptions;
-use rusqlite::{Connection, TransactionBehavior};
+use causeway_ports::{Generation, ManagedSubscriptions};
+use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior};
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -21,6 +21,9 @@ const KNOWN: &str = "SELECT EXISTS (SELECT 1 FROM subscription_baselines WHERE s
 const LOAD: &str = "SELECT filter FROM managed_subscriptions WHERE storage_identity = ?";
 const SEED: &str = "INSERT INTO subscription_baselines (storage_identity) VALUES (?) ON CONFLICT DO NOTHING";
 const ADD: &str = "INSERT INTO managed_subscriptions (storage_identity, filter) VALUES (?, ?) ON CONFLICT DO NOTHING";
+const BEGIN_GENERATION: &str =
+    "UPDATE subscription_baselines SET generation = ifnull(generation, 0) + 1 WHERE storage_identity = ? RETURNING generation";
+const OF_GENERATION: &str = "SELECT EXISTS (SELECT 1 FROM subscription_baselines WHERE storage_identity = ? AND generation = ?)";
 const FORGET: &str = "DELETE FROM managed_subscriptions WHERE storage_identity = ? AND filter = ?";
 
 impl SqliteManagedSubscriptions {
@@ -62,18 +65,14 @@ impl ManagedSubscriptions for SqliteManagedSubscriptions {
         self.store.shared.thread.write(Purpose::Settle, move |connection| seed(connection, &identity, &filters)).await
     }
 
-    async fn remember(&self, identity: &str, filters: &BTreeSet<String>) -> Outcome<bool> {
+    async fn remember(&self, identity: &str, filters: &BTreeSet<String>) -> Outcome<Option<Generation>> {
         let (identity, filters) = (identity.to_owned(), filters.clone());
         self.store.shared.thread.write(Purpose::Settle, move |connection| remember(connection, &identity, &filters)).await
     }
 
-    async fn forget(&self, identity: &str, filter: &str) -> Outcome<()> {
+    async fn forget(&self, identity: &str, filter: &str, generation: Generation) -> Outcome<bool> {
         let (identity, filter) = (identity.to_owned(), filter.to_owned());
-        self.store
-            .shared
-            .thread
-            .write(Purpose::Settle, move |connection| connection.prepare_cached(FORGET)?.execute([&identity, &filter]).map(|_| ()))
-            .await
+        self.store.shared.thread.write(Purpose::Settle, move |connection| forget(connection, &identity, &filter, generation)).await
     }
 
     /// Looks at the modes of file and folder as well: somebody may have opened them to others since.
@@ -113,14 +112,26 @@ fn seed(connection: &mut Connection, identity: &str, filters: &BTreeSet<String>)
     Ok(first)
 }
 
-fn remember(connection: &mut Connection, identity: &str, filters: &BTreeSet<String>) -> rusqlite::Result<bool> {
+fn remember(connection: &mut Connection, identity: &str, filters: &BTreeSet<String>) -> rusqlite::Result<Option<Generation>> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let known = is_known(&transaction, identity)?;
-    if known {
+    let begun: Option<i64> = transaction.prepare_cached(BEGIN_GENERATION)?.query_row([identity], |row| row.get(0)).optional()?;
+    if begun.is_some() {
         add(&transaction, identity, filters)?;
     }
     transaction.commit()?;
-    Ok(known)
+    Ok(begun.map(|generation| Generation(generation.unsigned_abs())))
+}
+
+fn forget(connection: &mut Connection, identity: &str, filter: &str, generation: Generation) -> rusqlite::Result<bool> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    // One that is too large for the column was never given out.
+    let wanted = i64::try_from(generation.0).unwrap_or(-1);
+    let current: bool = transaction.prepare_cached(OF_GENERATION)?.query_row((identity, wanted), |row| row.get(0))?;
+    if current {
+        transaction.prepare_cached(FORGET)?.execute([identity, filter])?;
+    }
+    transaction.commit()?;
+    Ok(current)
 }
 
 fn add(connection: &Connection, identity: &str, filters: &BTreeSet<String>) -> rusqlite::Result<()> {

@@ -5,7 +5,7 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 use std::path::Path;
 
 /// The version that this release writes, in `user_version`.
-pub(super) const VERSION: i64 = 2;
+pub(super) const VERSION: i64 = 3;
 
 /// The first version that was released.
 const FIRST: i64 = 1;
@@ -15,7 +15,7 @@ const APPLICATION: i64 = 0x4353_5759;
 
 /// Columns of 64 unsigned bits are `ANY`, see [`super::value::Number`]. Bodies and payloads stand last, so that the columns before them are
 /// read without them. Slot 0 of a log is its head row: kind, epoch, drained, progress. A session without a baseline is unknown, whatever filters stand
-/// there; one with a baseline and without filters has none.
+/// there; one with a baseline and without filters has none. A baseline's generation counts how often filters were remembered.
 const TABLES: &str = "
 CREATE TABLE outbox (
     pk TEXT NOT NULL,
@@ -82,7 +82,8 @@ CREATE TABLE managed_subscriptions (
 ";
 
 /// What each version added to the one before, from version 2. Columns that are added are absent in older rows, which read as `false`, 0 or nothing.
-const UPGRADES: [&str; 1] = ["
+const UPGRADES: [&str; 2] = [
+    "
 ALTER TABLE outbox ADD COLUMN revision ANY;
 ALTER TABLE outbox ADD COLUMN retired INTEGER;
 
@@ -101,7 +102,9 @@ ALTER TABLE dlq ADD COLUMN dropped_bytes ANY;
 ALTER TABLE dlq ADD COLUMN expires_at ANY;
 
 CREATE INDEX dlq_by_expiry ON dlq (expires_at) WHERE expires_at IS NOT NULL;
-"];
+",
+    "ALTER TABLE subscription_baselines ADD COLUMN generation INTEGER;",
+];
 
 /// What a database turned out to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,7 +188,7 @@ pub(super) fn verify(connection: &Connection) -> rusqlite::Result<()> {
         "SELECT id, route, binding, session, source, address, category, error_code, reason, last_error, attempts, redrive_count, state, failed_at,
             received_at, topic, qos, retain, headers, correlation_data, payload, redriven_at, redriven_by, dropped_bytes, expires_at FROM dlq LIMIT 0",
         "SELECT mailbox, id, posted_at, codec, body FROM mail LIMIT 0",
-        "SELECT storage_identity FROM subscription_baselines LIMIT 0",
+        "SELECT storage_identity, generation FROM subscription_baselines LIMIT 0",
         "SELECT storage_identity, filter FROM managed_subscriptions LIMIT 0",
     ] {
         connection.prepare_cached(sql)?;

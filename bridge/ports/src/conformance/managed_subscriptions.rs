@@ -1,7 +1,7 @@
 //! What every [`ManagedSubscriptions`] store promises.
 
 use super::{done, suite};
-use crate::ManagedSubscriptions;
+use crate::{Generation, ManagedSubscriptions};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -17,6 +17,9 @@ suite! { $
     what_is_forgotten_is_gone,
     the_last_filter_leaves_a_known_empty_set,
     forgetting_makes_no_row,
+    remembering_begins_a_new_generation_each_time,
+    forgetting_late_takes_nothing_that_was_remembered_since,
+    of_many_who_remember_only_the_last_may_forget,
     many_change_the_set_at_once,
     two_hundred_filters_come_back,
     filters_of_any_text_come_back,
@@ -44,12 +47,22 @@ async fn seed(store: &Store, identity: &str, filters: &BTreeSet<String>) -> bool
     done(store.seed(identity, filters).await, "seed")
 }
 
-async fn remember(store: &Store, identity: &str, filters: &BTreeSet<String>) -> bool {
+async fn generation(store: &Store, identity: &str, filters: &BTreeSet<String>) -> Option<Generation> {
     done(store.remember(identity, filters).await, "remember")
 }
 
+async fn remember(store: &Store, identity: &str, filters: &BTreeSet<String>) -> bool {
+    generation(store, identity, filters).await.is_some()
+}
+
+async fn forget_under(store: &Store, identity: &str, filter: &str, generation: Generation) -> bool {
+    done(store.forget(identity, filter, generation).await, "forget")
+}
+
+/// Forgets a filter as whoever remembered last may.
 async fn forget(store: &Store, identity: &str, filter: &str) {
-    done(store.forget(identity, filter).await, "forget");
+    let generation = generation(store, identity, &nothing()).await.expect("a row");
+    assert!(forget_under(store, identity, filter, generation).await);
 }
 
 async fn what_nobody_told_is_not_the_same_as_none(store: Store) {
@@ -139,9 +152,66 @@ async fn the_last_filter_leaves_a_known_empty_set(store: Store) {
 }
 
 async fn forgetting_makes_no_row(store: Store) {
-    forget(&store, SESSION, "a").await;
+    assert!(!forget_under(&store, SESSION, "a", Generation(1)).await);
     assert_eq!(load(&store, SESSION).await, None);
     assert!(seed(&store, SESSION, &set(["a"])).await);
+}
+
+async fn remembering_begins_a_new_generation_each_time(store: Store) {
+    assert!(seed(&store, SESSION, &set(["a"])).await);
+    assert!(seed(&store, "other", &set(["a"])).await);
+    assert_eq!(generation(&store, SESSION, &set(["b"])).await, Some(Generation(1)));
+    assert_eq!(generation(&store, SESSION, &set(["b"])).await, Some(Generation(2)), "though nothing is added");
+    assert_eq!(generation(&store, SESSION, &nothing()).await, Some(Generation(3)));
+    // Forgetting begins none: it may be repeated, and others follow.
+    for filter in ["a", "a", "b"] {
+        assert!(forget_under(&store, SESSION, filter, Generation(3)).await);
+    }
+    assert_eq!(load(&store, SESSION).await, Some(nothing()));
+    assert_eq!(generation(&store, SESSION, &set(["c"])).await, Some(Generation(4)));
+    assert_eq!(generation(&store, "other", &nothing()).await, Some(Generation(1)));
+}
+
+/// A former owner unsubscribed the filter and is paused. Its successor wants it, and finds it remembered.
+async fn forgetting_late_takes_nothing_that_was_remembered_since(store: Store) {
+    let wanted = set(["wanted/again"]);
+    assert!(seed(&store, SESSION, &wanted).await);
+    let former = generation(&store, SESSION, &nothing()).await.unwrap();
+    let successor = generation(&store, SESSION, &wanted).await.unwrap();
+    assert!(former < successor);
+    assert!(!forget_under(&store, SESSION, "wanted/again", former).await);
+    assert_eq!(load(&store, SESSION).await, Some(wanted.clone()), "forgotten by one who may not, it were never unsubscribed");
+    // Nor does one that comes from nowhere, or from before there were generations.
+    for generation in [Generation(0), Generation(successor.0 + 1), Generation(u64::MAX)] {
+        assert!(!forget_under(&store, SESSION, "wanted/again", generation).await);
+    }
+    assert_eq!(load(&store, SESSION).await, Some(wanted));
+    assert!(forget_under(&store, SESSION, "wanted/again", successor).await);
+    assert_eq!(load(&store, SESSION).await, Some(nothing()));
+}
+
+async fn of_many_who_remember_only_the_last_may_forget(store: Store) {
+    const MANY: u64 = 16;
+    assert!(seed(&store, SESSION, &nothing()).await);
+    let start = Arc::new(tokio::sync::Barrier::new(MANY as usize));
+    let tasks: Vec<_> = (0..MANY)
+        .map(|_| {
+            let (store, start) = (Arc::clone(&store), Arc::clone(&start));
+            tokio::spawn(async move {
+                start.wait().await;
+                generation(&store, SESSION, &set(["a"])).await.unwrap()
+            })
+        })
+        .collect();
+    let mut generations = BTreeSet::new();
+    for task in tasks {
+        generations.insert(task.await.unwrap());
+    }
+    assert_eq!(generations, (1..=MANY).map(Generation).collect(), "each has its own");
+    for generation in generations {
+        assert_eq!(forget_under(&store, SESSION, "a", generation).await, generation == Generation(MANY));
+    }
+    assert_eq!(load(&store, SESSION).await, Some(nothing()));
 }
 
 async fn many_change_the_set_at_once(store: Store) {
@@ -149,17 +219,26 @@ async fn many_change_the_set_at_once(store: Store) {
     let new: BTreeSet<_> = set((0..16).map(|nth| format!("new/{nth}")));
     let kept = set(["kept"]);
     assert!(seed(&store, SESSION, &old.union(&kept).cloned().collect()).await);
-    let start = Arc::new(tokio::sync::Barrier::new(old.len() + new.len()));
+    let start = Arc::new(tokio::sync::Barrier::new(new.len()));
     let mut tasks = Vec::new();
-    for (filter, is_new) in old.iter().map(|filter| (filter, false)).chain(new.iter().map(|filter| (filter, true))) {
-        let (store, start, filter) = (Arc::clone(&store), Arc::clone(&start), filter.clone());
+    for filter in new.clone() {
+        let (store, start) = (Arc::clone(&store), Arc::clone(&start));
         tasks.push(tokio::spawn(async move {
             start.wait().await;
-            if is_new {
-                assert!(remember(&store, SESSION, &set([filter])).await);
-            } else {
-                forget(&store, SESSION, &filter).await;
-            }
+            assert!(remember(&store, SESSION, &set([filter])).await);
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let generation = generation(&store, SESSION, &nothing()).await.unwrap();
+    let start = Arc::new(tokio::sync::Barrier::new(old.len()));
+    let mut tasks = Vec::new();
+    for filter in old {
+        let (store, start) = (Arc::clone(&store), Arc::clone(&start));
+        tasks.push(tokio::spawn(async move {
+            start.wait().await;
+            assert!(forget_under(&store, SESSION, &filter, generation).await);
         }));
     }
     for task in tasks {

@@ -1,7 +1,7 @@
 //! Managed subscriptions whose network fails as the test says.
 
 use super::injector::{Injection, Injector, injections};
-use crate::ManagedSubscriptions;
+use crate::{Generation, ManagedSubscriptions};
 use async_trait::async_trait;
 use causeway_core::outcome::{Fault, Outcome};
 use std::collections::BTreeSet;
@@ -35,7 +35,7 @@ pub struct FaultySubscriptions<M> {
 enum Late {
     Seed(String, BTreeSet<String>),
     Remember(String, BTreeSet<String>),
-    Forget(String, String),
+    Forget(String, String, Generation),
 }
 
 injections!(FaultySubscriptions, ManagedSubscriptions, SubscriptionCall);
@@ -49,7 +49,7 @@ impl<M: ManagedSubscriptions> FaultySubscriptions<M> {
             match write {
                 Late::Seed(identity, filters) => drop(self.inner.seed(identity, filters).await),
                 Late::Remember(identity, filters) => drop(self.inner.remember(identity, filters).await),
-                Late::Forget(identity, filter) => drop(self.inner.forget(identity, filter).await),
+                Late::Forget(identity, filter, generation) => drop(self.inner.forget(identity, filter, *generation).await),
             }
         }
         late.len()
@@ -67,14 +67,14 @@ impl<M: ManagedSubscriptions> ManagedSubscriptions for FaultySubscriptions<M> {
         self.injector.write(SubscriptionCall::Seed, late, self.inner.seed(identity, filters)).await
     }
 
-    async fn remember(&self, identity: &str, filters: &BTreeSet<String>) -> Outcome<bool> {
+    async fn remember(&self, identity: &str, filters: &BTreeSet<String>) -> Outcome<Option<Generation>> {
         let late = || Late::Remember(identity.to_owned(), filters.clone());
         self.injector.write(SubscriptionCall::Remember, late, self.inner.remember(identity, filters)).await
     }
 
-    async fn forget(&self, identity: &str, filter: &str) -> Outcome<()> {
-        let late = || Late::Forget(identity.to_owned(), filter.to_owned());
-        self.injector.write(SubscriptionCall::Forget, late, self.inner.forget(identity, filter)).await
+    async fn forget(&self, identity: &str, filter: &str, generation: Generation) -> Outcome<bool> {
+        let late = || Late::Forget(identity.to_owned(), filter.to_owned(), generation);
+        self.injector.write(SubscriptionCall::Forget, late, self.inner.forget(identity, filter, generation)).await
     }
 
     async fn probe(&self) -> Result<(), Fault> {

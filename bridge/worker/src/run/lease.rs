@@ -7,14 +7,14 @@ use async_trait::async_trait;
 use causeway_core::lease::row::LeaseRow;
 use causeway_core::lease::{LeaseAnswer, LeaseWrite};
 use causeway_core::outcome::{Fault, FaultCode, Outcome};
-use causeway_core::subscriptions::{UnknownHistory, may_connect, plan};
+use causeway_core::subscriptions::{Generation, UnknownHistory, may_connect, plan};
 use causeway_ports::{ConnectionGate, Leases};
 use core::time::Duration;
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tracing::warn;
+use tracing::{info, warn};
 
 /// The lease store of one session. At most one call is under way.
 pub(super) struct LeaseCalls {
@@ -87,6 +87,8 @@ pub(super) type HeldLease = Option<(String, u64)>;
 pub(super) struct SessionGate {
     lease: Option<HeldLeaseCheck>,
     subscriptions: Option<SubscriptionParts>,
+    /// The generation that the account's row had when this process remembered last: what others remembered since is not its to forget.
+    generation: Mutex<Generation>,
 }
 
 struct HeldLeaseCheck {
@@ -108,7 +110,7 @@ impl SessionGate {
             timeout: lease.call_timeout,
             held,
         });
-        Some(Arc::new(Self { lease, subscriptions: parts.subscriptions.clone() }))
+        Some(Arc::new(Self { lease, subscriptions: parts.subscriptions.clone(), generation: Mutex::default() }))
     }
 }
 
@@ -134,17 +136,16 @@ impl SubscriptionParts {
         self.call(self.store.load(&self.identity)).await?
     }
 
-    /// Brings the account up to date before anything is subscribed; answers what is to be unsubscribed.
-    async fn settle(&self, session_present: bool) -> Result<BTreeSet<String>, Fault> {
+    /// Brings the account up to date before anything is subscribed; answers what is to be unsubscribed, and the generation under which it is to be forgotten.
+    async fn settle(&self, session_present: bool) -> Result<(BTreeSet<String>, Generation), Fault> {
         let history = self.history().await?;
         let plan = plan(history.as_ref(), &self.desired, session_present, self.baseline_auto).map_err(unknown)?;
         if plan.seed {
             certain(self.call(self.store.seed(&self.identity, &BTreeSet::new())).await?)?;
         }
-        if !plan.remember.is_empty() && !certain(self.call(self.store.remember(&self.identity, &plan.remember)).await?)? {
-            return Err(Fault::new(FaultCode::Unavailable, "the account of this session's subscriptions vanished; looking again"));
-        }
-        Ok(plan.unsubscribe)
+        let generation = certain(self.call(self.store.remember(&self.identity, &plan.remember)).await?)?
+            .ok_or_else(|| Fault::new(FaultCode::Unavailable, "the account of this session's subscriptions vanished; looking again"))?;
+        Ok((plan.unsubscribe, generation))
     }
 }
 
@@ -173,24 +174,30 @@ impl ConnectionGate for SessionGate {
     }
 
     async fn before_subscribe(&self, session_present: bool) -> Result<BTreeSet<String>, Fault> {
-        match &self.subscriptions {
-            Some(subscriptions) => subscriptions.settle(session_present).await,
-            None => Ok(BTreeSet::new()),
-        }
+        let Some(subscriptions) = &self.subscriptions else { return Ok(BTreeSet::new()) };
+        let (unsubscribe, generation) = subscriptions.settle(session_present).await?;
+        *self.generation.lock().unwrap_or_else(PoisonError::into_inner) = generation;
+        Ok(unsubscribe)
     }
 
     async fn unsubscribed(&self, filter: &str) {
         let Some(subscriptions) = &self.subscriptions else { return };
-        // An owner that was paused may come to this long after another one subscribed to the filter again: then it is not this one's to forget.
+        // An owner that was paused may come to this long after another one subscribed to the filter again: then it is not this one's to forget. Where the
+        // request itself comes late, the generation tells.
         if let Some(lease) = &self.lease
             && lease.check(true).await.is_err()
         {
             return;
         }
-        let forgotten = subscriptions.call(subscriptions.store.forget(&subscriptions.identity, filter)).await.and_then(certain);
-        if let Err(fault) = forgotten {
-            // It is unsubscribed again at the next connection, and forgotten then.
-            warn!(%filter, code = fault.code.as_str(), detail = %fault.detail, "an unsubscribed filter could not be forgotten");
+        let generation = *self.generation.lock().unwrap_or_else(PoisonError::into_inner);
+        let forgetting = subscriptions.store.forget(&subscriptions.identity, filter, generation);
+        // What is not forgotten is unsubscribed again at the next connection, and forgotten then.
+        match subscriptions.call(forgetting).await.and_then(certain) {
+            Ok(true) => {}
+            Ok(false) => info!(%filter, "an unsubscribed filter is not forgotten: another process has subscribed since"),
+            Err(fault) => {
+                warn!(%filter, code = fault.code.as_str(), detail = %fault.detail, "an unsubscribed filter could not be forgotten")
+            }
         }
     }
 }

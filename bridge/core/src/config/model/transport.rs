@@ -36,7 +36,8 @@ pub struct Session {
     /// True: the connection is closed and tried again until every filter is granted.
     #[serde(default)]
     pub strict_subscriptions: bool,
-    /// Into how many independently ordered logs the session's outbox is divided, by ordering key.
+    /// Into how many independently ordered logs the session's outbox is divided, by ordering key: the topic. Another number takes effect as soon as
+    /// nothing waits in any of them; what waits is sent from where it stands.
     #[serde(default = "one")]
     pub lanes: u32,
 }
