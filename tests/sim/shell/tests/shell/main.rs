@@ -77,7 +77,6 @@ fn hosts_that_crash_sleep_and_lose_answers_lose_nothing_and_never_act_without_th
     if seeds.len() as u64 >= SEEDS {
         for (count, what) in [
             (all.holders - seeds.len() as u64, "take-overs"),
-            (all.refused_puts, "refused puts"),
             (all.repeated as u64, "repeats"),
             (all.crashes, "crashes"),
             (all.pauses, "pauses"),

@@ -121,6 +121,30 @@ fn an_owner_that_loses_its_broker_hands_over() {
 }
 
 #[test]
+fn an_append_that_the_store_carries_out_after_the_takeover_is_refused() {
+    on_paused_time(async {
+        let (mut world, owner) = settled(2, 40).await;
+        let name = world.name_of(owner);
+        // Until what arrived is told to be settled: a crash before that repeats it.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        world.shared.outbox.inject_next(OutboxCall::Put, Injection::ApplyLate(no_answer()));
+        world.publish(21..=40);
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        world.crash(owner);
+        world.holder_after(&name).await;
+        world.arrived(40).await;
+        let rows = world.shared.outbox.calls(OutboxCall::Put);
+        assert_eq!(world.shared.outbox.apply_late().await, 1, "no append was under way");
+        // The successor goes on: a row of somebody else at its slot would fence it.
+        world.shared.broker.publish_text("in", "t", "20");
+        tokio::time::sleep(4 * TTL).await;
+        assert!(world.shared.outbox.calls(OutboxCall::Put) > rows, "nothing was appended afterwards");
+        let played = ended(world).await;
+        assert_eq!((played.holders, played.refused_puts, played.repeated), (2, 0, 1), "only what was published twice");
+    });
+}
+
+#[test]
 fn an_owner_that_slept_past_its_lease_does_nothing_when_it_wakes() {
     on_paused_time(async {
         let (mut world, owner) = settled(2, 40).await;
