@@ -10,6 +10,7 @@ use causeway_core::lease::Held;
 use causeway_core::lease::holder::Upkeep;
 use causeway_core::lease::standby::Candidate;
 use causeway_core::member::MemberOptions;
+use causeway_core::outcome::{Fault, FaultCode};
 use causeway_core::worker::options::OwnerOptions;
 use causeway_ports::{Clock, ConnectionGate, DeadLetters, Leases, Mailbox, MailboxName, ManagedSubscriptions, Outbox, Sink, Source};
 use core::time::Duration;
@@ -20,6 +21,42 @@ use tokio_util::sync::CancellationToken;
 
 /// Connects a source that asks the gate, if there is one. Called once in each term of ownership, after the log's anchor is confirmed.
 pub type StartSource = Arc<dyn Fn(Option<Arc<dyn ConnectionGate>>) -> Box<dyn Source> + Send + Sync>;
+
+/// Draws the random bits of an owner loop that begins: other bits each time.
+pub type DrawBits = Arc<dyn Fn() -> Result<RandomBits, Fault> + Send + Sync>;
+
+/// The random bits of an owner loop.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct RandomBits {
+    /// Where the ids of its entries begin. No other process may ever draw it: the destination tells entries apart by their ids.
+    pub entry_ids: u128,
+    /// Where the ids of its rows begin. No other process may ever draw it: an owner knows its own row by its id.
+    pub row_ids: u128,
+    /// Spreads its pauses.
+    pub jitter: u64,
+}
+
+impl RandomBits {
+    /// From the operating system.
+    ///
+    /// # Errors
+    /// `UNAVAILABLE` where it has none.
+    pub fn of_the_system() -> Result<Self, Fault> {
+        let mut bytes = [0_u8; 40];
+        getrandom::fill(&mut bytes)
+            .map_err(|error| Fault::new(FaultCode::Unavailable, format!("the operating system has no random bits: {error}")))?;
+        let (first, rest) = bytes.split_at(16);
+        let (second, third) = rest.split_at(16);
+        let wide = |part: &[u8]| part.iter().fold(0_u128, |value, byte| value << 8 | u128::from(*byte));
+        Ok(Self { entry_ids: wide(first), row_ids: wide(second), jitter: u64::try_from(wide(third)).unwrap_or(0) })
+    }
+}
+
+impl core::fmt::Debug for RandomBits {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("RandomBits")
+    }
+}
 
 /// Destinations by the id of their sender.
 pub type NamedSinks = Vec<(String, Arc<dyn Sink>)>;
@@ -93,6 +130,8 @@ pub struct SessionParts {
     pub lease: Option<LeaseParts>,
     /// What is known of the broker session's subscriptions; `None` where nobody keeps account of them.
     pub subscriptions: Option<SubscriptionParts>,
+    /// Where the loop's ids and the spread of its pauses come from.
+    pub random: DrawBits,
     /// The clocks.
     pub clock: Arc<dyn Clock>,
     /// Where observations go.

@@ -17,7 +17,7 @@ use causeway_ports::fake::{FakeBroker, FakeSink, SinkAnswer};
 use causeway_ports::{Leases, Outbox, Sink};
 use causeway_worker::adoption::{Adoptable, Adoption, run_and_retire};
 use causeway_worker::clock::SystemClock;
-use causeway_worker::parts::{LeaseParts, LogKind, RouteParts, SessionParts};
+use causeway_worker::parts::{LeaseParts, LogKind, RandomBits, RouteParts, SessionParts};
 use causeway_worker::run::{RunError, SessionEnd};
 use causeway_worker::status::{RouteStatus, ServiceLevel, SessionStatus, StatusBoard};
 use causeway_worker::telemetry::Metrics;
@@ -135,6 +135,7 @@ impl Process {
                 opening_timeout: Duration::from_secs(30),
             }),
             subscriptions: None,
+            random: Arc::new(RandomBits::of_the_system),
             clock,
             metrics: Metrics::default(),
             status: status.clone(),

@@ -16,7 +16,7 @@ use causeway_worker::clock::SystemClock;
 use causeway_worker::hints::{HintBoard, Hinter, PATH};
 use causeway_worker::http::transport::Transport;
 use causeway_worker::members::{Membership, is_fresh};
-use causeway_worker::parts::{LeaseParts, LogKind, SessionParts};
+use causeway_worker::parts::{LeaseParts, LogKind, RandomBits, SessionParts};
 use causeway_worker::run::{RunError, SessionEnd, run_session};
 use causeway_worker::status::{ServiceLevel, StatusBoard};
 use causeway_worker::telemetry::{Metrics, prometheus};
@@ -119,6 +119,7 @@ impl Member {
                 opening_timeout: Duration::from_secs(30),
             }),
             subscriptions: None,
+            random: Arc::new(RandomBits::of_the_system),
             clock,
             metrics: metrics.clone(),
             status: status.clone(),

@@ -41,7 +41,7 @@ impl World {
         let link = match request {
             Request::Send(_) => Link::Queue,
             Request::LeaseRead | Request::LeaseWrite(_) => Link::Lease,
-            Request::Log { .. } | Request::Park(_) | Request::Account(_) => Link::Store,
+            Request::Log { .. } | Request::ReadMail(_) | Request::Park(_) | Request::Account(_) => Link::Store,
         };
         let throttled =
             link != Link::Queue && (self.now < self.throttled_until || self.healed_at.is_none() && self.rng.chance(self.knobs.throttled));
@@ -63,6 +63,7 @@ impl World {
                 self.stores.write_lease(self.now, write, &mut self.seen).map(|answer| Reply::LeaseWritten(Outcome::Done(answer)))
             }
             Request::Log { lane, call, doubted } => self.stores.call(caller, *lane, call, *doubted, &mut self.seen).map(Reply::Log),
+            Request::ReadMail(limit) => Ok(Reply::Mail(Ok(self.stores.letterbox.read(*limit)))),
             Request::Send(entries) => Ok(Reply::Sent(self.take_batch(entries))),
             Request::Park(letter) => {
                 self.stores.park(letter);
@@ -78,7 +79,9 @@ impl World {
         let mut outcomes = Vec::with_capacity(entries.len());
         for entry in entries {
             let number = crate::store::number_of(entry);
-            let poison = self.knobs.poison_every > 0 && number.is_multiple_of(self.knobs.poison_every);
+            // What is put back goes through, some of it only when it is put back again.
+            let poison =
+                self.knobs.poison_every > 0 && number.is_multiple_of(self.knobs.poison_every) && u64::from(entry.redrives()) <= number % 2;
             outcomes.push(if poison {
                 Outcome::NotDone(CallFault::new(FaultCode::InvalidPayload, "poison"))
             } else if self.healed_at.is_none() && self.rng.chance(self.knobs.refused) {
@@ -105,6 +108,7 @@ fn refusal(request: &Request) -> Option<Reply> {
         Request::LeaseRead => Reply::LeaseRead(Err(fault)),
         Request::LeaseWrite(_) => Reply::LeaseWritten(Outcome::NotDone(fault)),
         Request::Log { call, .. } => Reply::Log(failed(call, fault, false)),
+        Request::ReadMail(_) => Reply::Mail(Err(fault)),
         Request::Send(entries) => Reply::Sent(vec![Outcome::NotDone(fault); entries.len()]),
         Request::Park(_) => Reply::Parked(Outcome::NotDone(fault)),
         Request::Account(AccountCall::Load) => Reply::Filters(Err(fault)),

@@ -38,8 +38,15 @@ impl World {
             + 2 * self.knobs.cadence.renew_call_timeout.unsigned_abs();
         let out = nanos(hold_off(&self.knobs)).max(nanos(broker_hold_off(&self.knobs)));
         let retries = 5 * S + 32 * S + nanos(SEND_BACKOFF) + 2 * (SOURCE_BACKOFF + CONNECT_TIMEOUT);
-        let backlog = (self.knobs.messages + 5) * 6 * self.knobs.latency;
-        let all = step_down + out + budget.owner_death.unsigned_abs() + budget.broker_path.unwrap_or(0).unsigned_abs() + retries + backlog;
+        let backlog = (self.knobs.messages + self.knobs.redrives.len() as u64 + 5) * 6 * self.knobs.latency;
+        let mailbox = 5 * self.knobs.mailbox_poll.unwrap_or(0);
+        let all = step_down
+            + out
+            + budget.owner_death.unsigned_abs()
+            + budget.broker_path.unwrap_or(0).unsigned_abs()
+            + retries
+            + backlog
+            + mailbox;
         // By the slowest clock.
         all + all / 1_000_000 * (2 * self.knobs.rate_ppm)
     }
@@ -51,11 +58,13 @@ impl World {
         let missing: Vec<u64> = (1..=self.published)
             .filter(|message| !self.queue.has(*message) && !self.stores.has_letter(*message) && !self.broker.forgotten().contains(message))
             .collect();
-        let unsettled = self.stores.unsettled();
+        let (unsettled, mail) = (self.stores.unsettled(), self.undelivered_mail());
         let owners = (0..self.workers.len()).filter(|nth| self.workers[*nth].may_act(self.now)).count();
         if all_published
             && missing.is_empty()
             && unsettled.is_empty()
+            && mail == 0
+            && self.stores.letterbox.is_empty()
             && self.broker.waiting() == 0
             && self.account_is_settled()
             && owners == 1
@@ -67,7 +76,7 @@ impl World {
             let lost = missing.iter().filter(|message| self.stores.was_stored(**message) && !unsettled.contains(message)).count();
             let parts: Vec<String> = self.workers.iter().map(|worker| format!("{:?}", worker.part)).collect();
             self.fail(format!(
-                "L2: not converged: {} messages missing, {lost} of them lost; {} at the broker, {} unsettled, {owners} owners, parts {parts:?}, \
+                "L2: not converged: {} messages missing, {lost} of them lost; {mail} of mail undelivered; {} at the broker, {} unsettled, {owners} owners, parts {parts:?}, \
                  subscribed {:?}",
                 missing.len(),
                 self.broker.waiting(),

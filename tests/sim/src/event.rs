@@ -1,11 +1,13 @@
 //! What happens in a world, and what travels in it.
 
 use crate::broker::ConnectionId;
+use crate::mail::PutBack;
 use causeway_core::dead_letter::DeadLetter;
 use causeway_core::identity::LaneId;
 use causeway_core::lease::row::RawLease;
 use causeway_core::lease::{LeaseAnswer, LeaseWrite};
 use causeway_core::log::{Answer, Call};
+use causeway_core::mailbox::Mail;
 use causeway_core::message::Entry;
 use causeway_core::outcome::{Fault as CallFault, Outcome};
 use causeway_core::subscriptions::Generation;
@@ -39,6 +41,12 @@ pub enum Event {
     Publish,
     /// A fault of the schedule strikes.
     Strike(usize),
+    /// Somebody puts a dead letter back.
+    Redrive(usize),
+    /// The transaction of that arrives.
+    PutBack(Box<PutBack>),
+    /// Somebody told the worker that there is mail.
+    MailHint { worker: usize, life: u64 },
     /// Somebody told the worker that the lease is free.
     Hint { worker: usize, life: u64 },
     /// From now on nothing goes wrong any more.
@@ -58,6 +66,8 @@ pub enum Request {
     /// A call to the log; whether an earlier attempt of the same put has an unknown outcome.
     #[allow(missing_docs, reason = "said above")]
     Log { lane: LaneId, call: Call, doubted: bool },
+    /// The first pieces of mail, so many.
+    ReadMail(usize),
     /// A batch.
     Send(Vec<Arc<Entry>>),
     /// A dead letter.
@@ -88,6 +98,8 @@ pub enum Reply {
     LeaseWritten(Outcome<LeaseAnswer>),
     /// To a call to the log.
     Log(Answer),
+    /// To a look into the mailbox.
+    Mail(Result<Vec<Mail>, CallFault>),
     /// To a batch.
     Sent(Vec<Outcome<()>>),
     /// To a dead letter.

@@ -160,6 +160,12 @@ pub struct Knobs {
     pub new_session: bool,
     /// Workers do not all have the same filters: their configuration is being changed.
     pub filters_change: bool,
+    /// Letters that were dead before the run began.
+    pub letters: u64,
+    /// How often an owner looks for mail; `None`: nobody has a mailbox.
+    pub mailbox_poll: Option<u64>,
+    /// When somebody puts a letter back, and which.
+    pub redrives: Vec<(u64, usize)>,
     /// What strikes when.
     pub schedule: Vec<(u64, Fault)>,
     /// Settings that were drawn first and that the timing check refused, as it should.
@@ -225,6 +231,9 @@ impl Knobs {
             broker_step_down: rng.chance(0.6).then(|| rng.between(1, 10) * S),
             new_session: false,
             filters_change: false,
+            letters: 0,
+            mailbox_poll: None,
+            redrives: Vec::new(),
             schedule: Vec::new(),
             settings_refused: 0,
             misjudged: None,

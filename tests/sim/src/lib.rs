@@ -14,7 +14,9 @@ mod calls;
 mod checks;
 pub mod event;
 pub mod faults;
+pub mod mail;
 pub mod queue;
+pub mod reference;
 pub mod rng;
 pub mod seen;
 mod shell;
@@ -27,6 +29,7 @@ pub mod worker;
 pub mod world;
 
 use faults::Knobs;
+use reference::{LeaseRule, LogRule};
 use rng::Rng;
 use seen::Seen;
 use world::World;
@@ -34,28 +37,14 @@ use world::World;
 /// A rule that is left out, to see whether its absence is noticed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutant {
-    /// A put overwrites what stands at its slot.
-    NoSlotCondition,
-    /// A put finds room at the end of the log, for whomever.
-    NoFence,
-    /// A deadline counts from the answer of the write, not from before it was sent.
-    OwnerStampsAfterAnswer,
-    /// An observer counts from before its read was sent, not from its answer.
-    ObserverCountsFromBeforeRead,
-    /// An observer adds its own interval to what others observed.
-    EvidenceIsSummed,
-    /// The look at the tail that confirms an anchor is answered with that anchor, unseen.
-    NoConfirm,
-    /// Answers hide the epoch of the tail.
-    NoEpoch,
-    /// A settled tail goes with every head row and every delete.
-    DeleteTail,
-    /// A segment goes as soon as it is settled, whatever the store knows of it.
-    DeleteBeforeHead,
-    /// After a conflict the look at the tail is answered with the row in the way, and the head that was known before.
-    NoReread,
-    /// A foreign row fences only if its epoch is higher: else the put steps forward.
-    FencesOnHigherEpochOnly,
+    /// One of the log.
+    Log(LogRule),
+    /// One of the lease.
+    Lease(LeaseRule),
+    /// A move of mail deletes it whatever becomes of the segment.
+    MailGoesFirst,
+    /// A move of mail puts the segment and leaves the mail where it is.
+    MailStays,
 }
 
 /// How a run ended.
@@ -88,7 +77,8 @@ pub fn run(seed: u64) -> Report {
     let knobs = Knobs::draw(&mut rng);
     // Not drawn: what else the seed draws is the same for every number of lanes, and for worlds of one.
     let lanes = 1 + u32::try_from(seed % 3).unwrap_or(0);
-    World::new(seed, rng, Knobs { lanes, ..knobs }, None).run()
+    let knobs = Knobs { lanes, ..knobs };
+    World::new(seed, rng, if seed / 3 % 2 == 1 { knobs.with_mail(seed) } else { knobs }, None).run()
 }
 
 /// Runs a world that `seed` draws, of the kind in which a rule that is left out matters; with `None` nothing is left out.
@@ -96,10 +86,11 @@ pub fn run(seed: u64) -> Report {
 pub fn run_mutant(seed: u64, about: Mutant, mutant: Option<Mutant>) -> Report {
     let mut rng = Rng::new(seed);
     let knobs = match about {
-        Mutant::OwnerStampsAfterAnswer | Mutant::ObserverCountsFromBeforeRead | Mutant::EvidenceIsSummed => Knobs::draw_slow(&mut rng),
-        Mutant::NoEpoch | Mutant::FencesOnHigherEpochOnly => Knobs::draw_restored(&mut rng),
-        Mutant::NoSlotCondition | Mutant::NoFence => Knobs::draw_lawless(&mut rng),
-        Mutant::NoConfirm | Mutant::DeleteTail | Mutant::DeleteBeforeHead | Mutant::NoReread => Knobs::draw_crowded(&mut rng),
+        Mutant::Lease(_) => Knobs::draw_slow(&mut rng),
+        Mutant::Log(LogRule::Epoch | LogRule::FenceOnAnyEpoch) => Knobs::draw_restored(&mut rng),
+        Mutant::Log(LogRule::SlotCondition | LogRule::Fence) => Knobs::draw_lawless(&mut rng),
+        Mutant::Log(LogRule::Confirm | LogRule::KeepTail | LogRule::HeadFirst | LogRule::Reread) => Knobs::draw_crowded(&mut rng),
+        Mutant::MailGoesFirst | Mutant::MailStays => Knobs::draw_lawless(&mut rng).with_mail(seed),
     };
     World::new(seed, rng, knobs, mutant).run()
 }

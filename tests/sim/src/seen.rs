@@ -60,6 +60,18 @@ sights! {
     Recovered,
     /// A message went to another lane than the first.
     OtherLaneUsed,
+    /// Mail was put back while nobody served the session.
+    MailPostedDuringTakeover,
+    /// Mail that was put back under one owner was moved by another.
+    MailMovedAfterTakeover,
+    /// The store refused a move of mail because somebody else's row stands at its slot.
+    MailMoveRefused,
+    /// Mail was gone when it was to be moved again.
+    MailGone,
+    /// A redrive whose answer was lost was found done.
+    RedriveRepeated,
+    /// Of two redrives of one letter the second was refused.
+    RedriveRefused,
     /// A member was told to stop and handed over.
     HandedOver,
     /// The lease table was put back to an older copy.

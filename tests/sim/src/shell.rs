@@ -4,6 +4,7 @@ use crate::Mutant;
 use crate::calls::failed;
 use crate::event::{AccountCall, Event, Reply, Request};
 use crate::faults::{Link, MS, S};
+use crate::reference::LeaseRule;
 use crate::seen::Sight;
 use crate::worker::Awaited;
 use crate::world::World;
@@ -54,6 +55,10 @@ impl World {
                 }
             }
             Event::Hint { .. } => self.feed(worker, member::Event::Hint),
+            Event::MailHint { .. } => {
+                let term = self.workers[worker].term;
+                self.feed_owner(worker, term, owner::Event::MailHint);
+            }
             Event::Answered { call, reply, .. } => self.answered(worker, call, reply),
             Event::GivenUp { call, .. } => self.given_up(worker, call),
             Event::FromBroker { connection, packet, .. } => self.packet_came(worker, connection, packet),
@@ -63,6 +68,8 @@ impl World {
             | Event::Arrive { .. }
             | Event::AtBroker { .. }
             | Event::Publish
+            | Event::Redrive(_)
+            | Event::PutBack(_)
             | Event::Strike(_)
             | Event::Heal
             | Event::Check => {}
@@ -155,7 +162,7 @@ impl World {
 
     /// What the mutant that sums writes instead: the standing evidence and the time since this observer looked last.
     fn sum(&self, worker: usize, write: &mut LeaseWrite) {
-        if self.mutant == Some(Mutant::EvidenceIsSummed)
+        if self.mutant == Some(Mutant::Lease(LeaseRule::EvidenceIsNotSummed))
             && let (Condition::Exactly { evidence: Some(standing), .. }, Some(evidence)) = (&write.condition, &mut write.row.evidence)
             && standing.fingerprint == evidence.fingerprint
         {
@@ -169,7 +176,7 @@ impl World {
         let timeout = self.knobs.cadence.renew_call_timeout.unsigned_abs().max(2 * S);
         match effect {
             owner::Effect::Log { lane, call } => {
-                let doubted = matches!(&call, Call::Put { row, .. } if self.workers[worker].doubtful_puts.contains(&row.id()));
+                let doubted = matches!(&call, Call::Put { row, .. } | Call::MoveMail { row, .. } if self.workers[worker].doubtful_puts.contains(&row.id()));
                 self.call(
                     worker,
                     Link::Store,
@@ -194,7 +201,8 @@ impl World {
                     self.seen.note(Sight::Recovered);
                 }
             }
-            owner::Effect::Observe(_) | owner::Effect::Finished(_) | owner::Effect::ReadMail { .. } => {}
+            owner::Effect::ReadMail { limit } => self.call(worker, Link::Store, Awaited::Mail { term }, Request::ReadMail(limit), timeout),
+            owner::Effect::Observe(_) | owner::Effect::Finished(_) => {}
         }
     }
 
@@ -256,7 +264,7 @@ impl World {
             (Awaited::LeaseRead { asked }, Reply::LeaseRead(answer)) => {
                 let recognised = self.recognises_renewal(worker, answer.as_ref().ok().and_then(Option::as_ref));
                 let was_owner = self.workers[worker].held.is_some();
-                let early = self.mutant == Some(Mutant::ObserverCountsFromBeforeRead) && !was_owner;
+                let early = self.mutant == Some(Mutant::Lease(LeaseRule::ObserversCountFromTheAnswer)) && !was_owner;
                 let tuple = answer.as_ref().ok().and_then(|raw| LeaseRow::try_from(raw.clone()?).ok()).map(|row| row.tuple);
                 let looked_at = self.workers[worker].local(self.now);
                 self.workers[worker].looked_at(tuple, looked_at);
@@ -270,7 +278,9 @@ impl World {
                 }
             }
             (Awaited::LeaseWrite { asked, .. }, Reply::LeaseWritten(outcome)) => {
-                if self.mutant == Some(Mutant::OwnerStampsAfterAnswer) && matches!(outcome, Outcome::Done(LeaseAnswer::Written)) {
+                if self.mutant == Some(Mutant::Lease(LeaseRule::OwnersStampBeforeSending))
+                    && matches!(outcome, Outcome::Done(LeaseAnswer::Written))
+                {
                     // Its clock stood still while it waited: what it stamped before the call counts from now.
                     let waited = self.workers[worker].local(self.now).since(asked);
                     self.workers[worker].set_back(waited);
@@ -285,6 +295,7 @@ impl World {
                 self.stores.settled(&arrived.map(|(entry, _)| *entry).collect::<Vec<_>>());
                 self.feed_owner(worker, term, owner::Event::Sent { batch, outcomes })
             }
+            (Awaited::Mail { term }, Reply::Mail(answer)) => self.feed_owner(worker, term, owner::Event::MailRead(answer)),
             (Awaited::Park { term, park }, Reply::Parked(outcome)) => self.feed_owner(worker, term, owner::Event::Parked { park, outcome }),
             (awaited, reply) => panic!("{reply:?} answers {awaited:?}"),
         }
@@ -322,12 +333,13 @@ impl World {
                 self.account_answered(worker, connection, &call, reply);
             }
             Awaited::Log { term, lane, call } => {
-                if let Call::Put { row, .. } = &call {
+                if let Call::Put { row, .. } | Call::MoveMail { row, .. } = &call {
                     self.workers[worker].doubtful_puts.insert(row.id());
                 }
                 let answer: Answer = failed(&call, fault, true);
                 self.feed_owner(worker, term, owner::Event::Log { lane, answer });
             }
+            Awaited::Mail { term } => self.feed_owner(worker, term, owner::Event::MailRead(Err(fault))),
             Awaited::Send { term, batch, entries } => {
                 let outcomes = vec![Outcome::Unknown(fault); entries.len()];
                 self.feed_owner(worker, term, owner::Event::Sent { batch, outcomes });
@@ -340,11 +352,11 @@ impl World {
 
     fn check_order(&mut self, worker: usize, entries: &[std::sync::Arc<causeway_core::message::Entry>]) {
         for entry in entries {
-            let Some(place) = self.stores.place_of(entry.id) else {
+            let Some(place) = self.stores.place_of(entry) else {
                 return self.fail(format!("S5: entry {} is sent and was never durable", entry.id));
             };
             let subject = &mut self.workers[worker];
-            if !subject.sent.insert(entry.id) {
+            if !subject.sent.insert((entry.id, entry.redrives())) {
                 continue;
             }
             let furthest = subject.furthest.insert(place.lane, place.position);

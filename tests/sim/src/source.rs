@@ -20,6 +20,11 @@ const TOPICS: u64 = 7;
 /// How long the program waits for a source to close.
 const CLOSE_TIMEOUT: u64 = 5 * S;
 
+/// A message of a number, as the broker has it.
+pub(crate) fn message(number: u64) -> Message {
+    Message { topic: format!("t{}", number % TOPICS), payload: Bytes::from(number.to_string()), qos: 1, ..Message::default() }
+}
+
 impl World {
     pub(crate) fn start_source(&mut self, worker: usize) {
         if self.workers[worker].source.is_some() {
@@ -165,9 +170,7 @@ impl World {
         match inbound {
             Inbound::Delivery { epoch, ordinal, message } => {
                 let delivery = DeliveryId { connection: ConnectionEpoch(epoch), ordinal };
-                let payload = Bytes::from(message.to_string());
-                let message = Message { topic: format!("t{}", message % TOPICS), payload, qos: 1, ..Message::default() };
-                self.feed_owner(worker, term, owner::Event::Delivered { delivery, receiver: "in".into(), message });
+                self.feed_owner(worker, term, owner::Event::Delivered { delivery, receiver: "in".into(), message: self::message(message) });
             }
             Inbound::Subscribed => {
                 self.feed(worker, member::Event::Converged);

@@ -2,15 +2,18 @@
 
 use crate::Mutant;
 use crate::event::{AccountCall, Reply};
+use crate::faults::Knobs;
+use crate::mail::Letterbox;
+use crate::reference::{self, Lane, LeaseRule, LogRule, Told};
 use crate::seen::{Seen, Sight};
 use causeway_core::dead_letter::DeadLetter;
 use causeway_core::identity::{EntryId, Epoch, LaneId, Place, Position, Slot};
 use causeway_core::lease::row::{LeaseRow, RawLease};
 use causeway_core::lease::{Condition, LeaseAnswer, LeaseWrite};
-use causeway_core::log::{Answer, Call, Page, Put, Registration};
+use causeway_core::log::{Answer, Call, Put, Registration};
 use causeway_core::message::Entry;
 use causeway_core::outcome::Outcome;
-use causeway_core::rows::{Head, Row, RowMeta, unpack};
+use causeway_core::rows::{Row, RowMeta};
 use causeway_core::subscriptions::Generation;
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -35,43 +38,36 @@ pub struct Stores {
     /// The lanes of the log, those without rows left out.
     logs: BTreeMap<LaneId, Log>,
     record: Option<Registration>,
-    letters: BTreeMap<EntryId, u64>,
+    /// Dead letters, and mail.
+    pub(crate) letterbox: Letterbox,
     /// What the broker's session may have subscribed to; `None`: nobody knows.
     filters: Option<BTreeSet<String>>,
     /// How often filters were remembered.
     generation: Generation,
-    mutant: Option<Mutant>,
+    pub(crate) mutant: Option<Mutant>,
     /// A clock's rate may be wrong by so much, in parts per million; `None`: nobody knows, and early takeovers are not wondered at.
     rate_ppm: Option<u64>,
 }
 
-/// One lane of the log.
+/// One lane of the log, and what its rules promise.
 #[derive(Debug, Default)]
-struct Log {
-    rows: BTreeMap<Slot, Row>,
-    head: Option<Head>,
+pub(crate) struct Log {
+    pub(crate) lane: Lane,
     /// The highest epoch whose anchor was read back as the tail.
     confirmed: Epoch,
     /// Messages that were made durable above the head.
     stored: BTreeSet<u64>,
-    places: BTreeMap<EntryId, Position>,
-    mutant: Option<Mutant>,
-    /// What each caller was told, for the mutants that lie.
+    /// Where entries stand or stood, by id and redrive.
+    places: BTreeMap<(EntryId, u32), Position>,
+    without: Option<LogRule>,
+    /// What each caller was told.
     told: BTreeMap<Caller, Told>,
-    /// Entries whose owner learned that they arrived, for the mutant that deletes them at once.
-    settled: BTreeSet<EntryId>,
+    /// Entries whose owner learned that they arrived.
+    arrived: BTreeSet<EntryId>,
 }
 
 /// Who calls: a worker, and its life.
 pub type Caller = (usize, u64);
-
-/// What a caller was told: what lies to it are made of.
-#[derive(Clone, Copy, Debug, Default)]
-struct Told {
-    drained: Slot,
-    own_anchor: Option<RowMeta>,
-    conflict: Option<RowMeta>,
-}
 
 /// A violated invariant, in words.
 pub type Violation = String;
@@ -85,8 +81,19 @@ pub fn number_of(entry: &Entry) -> u64 {
 impl Stores {
     /// Empty stores, but for what is known of the session's subscriptions.
     #[must_use]
-    pub fn new(rate_ppm: Option<u64>, filters: Option<BTreeSet<String>>, mutant: Option<Mutant>) -> Self {
-        Self { rate_ppm, filters, mutant, ..Self::default() }
+    pub fn new(knobs: &Knobs, mutant: Option<Mutant>) -> Self {
+        let rate_ppm = (!knobs.lawless).then_some(knobs.rate_ppm);
+        Self { rate_ppm, filters: knobs.known_filters(), letterbox: Letterbox::begin(knobs.letters), mutant, ..Self::default() }
+    }
+
+    /// One lane of the log.
+    pub(crate) fn lane(&mut self, lane: LaneId) -> &mut Log {
+        let without = self.without();
+        self.logs.entry(lane).or_insert_with(|| Log { without, ..Log::default() })
+    }
+
+    const fn without(&self) -> Option<LogRule> {
+        if let Some(Mutant::Log(rule)) = self.mutant { Some(rule) } else { None }
     }
 
     /// What is known of the session's subscriptions.
@@ -146,21 +153,14 @@ impl Stores {
         differs
     }
 
-    fn lease_holds(&self, condition: &Condition) -> bool {
-        match (condition, &self.lease) {
-            (Condition::Absent, row) => row.is_none(),
-            (Condition::Exactly { tuple, evidence }, Some(row)) => row.tuple == *tuple && row.evidence == *evidence,
-            (Condition::Held { owner, version }, Some(row)) => row.tuple.owner == *owner && row.tuple.version == *version,
-            (Condition::Exactly { .. } | Condition::Held { .. }, None) => false,
-        }
-    }
-
     /// Writes the lease row at true time `now` if its condition holds.
     ///
     /// # Errors
     /// Where a rule of the lease is broken by what the condition let through.
     pub fn write_lease(&mut self, now: u64, write: &LeaseWrite, seen: &mut Seen) -> Result<LeaseAnswer, Violation> {
-        if !self.lease_holds(&write.condition) {
+        let claims = matches!(write.condition, Condition::Exactly { .. }) && write.row.evidence.is_none();
+        let unconditional = claims && self.mutant == Some(Mutant::Lease(LeaseRule::ClaimsAreConditional));
+        if !reference::holds(&write.condition, self.lease.as_ref()) && !unconditional {
             seen.note(Sight::StaleLeaseWriteRefused);
             return Ok(LeaseAnswer::Refused(self.read_lease()));
         }
@@ -211,13 +211,14 @@ impl Stores {
     #[must_use]
     pub fn unsettled(&self) -> BTreeSet<u64> {
         let lanes = self.record.map_or(0, |record| record.lanes);
-        self.logs.iter().filter(|(lane, _)| lane.0 < lanes).flat_map(|(_, log)| log.unsettled()).collect()
+        self.logs.iter().filter(|(lane, _)| lane.0 < lanes).flat_map(|(_, log)| log.lane.unsettled().map(number_of)).collect()
     }
 
     /// Where an entry stands, or stood, in the log.
     #[must_use]
-    pub fn place_of(&self, entry: EntryId) -> Option<Place> {
-        self.logs.iter().find_map(|(lane, log)| Some(Place { lane: *lane, position: *log.places.get(&entry)? }))
+    pub fn place_of(&self, entry: &Entry) -> Option<Place> {
+        let name = (entry.id, entry.redrives());
+        self.logs.iter().find_map(|(lane, log)| Some(Place { lane: *lane, position: *log.places.get(&name)? }))
     }
 
     /// Whether the message was made durable.
@@ -229,18 +230,17 @@ impl Stores {
     /// Whether there is a dead letter of the message.
     #[must_use]
     pub fn has_letter(&self, message: u64) -> bool {
-        self.letters.values().any(|parked| *parked == message)
+        self.letterbox.has_dead(message)
     }
 
     /// Keeps a dead letter.
     pub fn park(&mut self, letter: &DeadLetter) {
-        let number = core::str::from_utf8(&letter.message.payload).ok().and_then(|text| text.parse().ok()).unwrap_or(u64::MAX);
-        self.letters.insert(letter.id, number);
+        self.letterbox.park(letter);
     }
 
     /// The registry's record, as owners are told it. Its epoch fences by itself: where a rule about epochs in the log is left out, it must not help.
     fn told_record(&self) -> Option<Registration> {
-        let hidden = matches!(self.mutant, Some(Mutant::NoEpoch | Mutant::FencesOnHigherEpochOnly));
+        let hidden = matches!(self.without(), Some(LogRule::Epoch | LogRule::FenceOnAnyEpoch));
         self.record.map(|record| if hidden { Registration { epoch: Epoch(0), ..record } } else { record })
     }
 
@@ -258,13 +258,14 @@ impl Stores {
                 }
                 Ok(Answer::Registered(Outcome::Done(holds)))
             }
+            Call::MoveMail { slot, row, ids } => {
+                self.move_mail(caller, (lane, *slot), row, ids, doubted, seen).map(|moved| Answer::Moved(Outcome::Done(moved)))
+            }
             _ => {
                 if lane > LaneId(0) && matches!(call, Call::Put { row, .. } if matches!(**row, Row::Segment(_))) {
                     seen.note(Sight::OtherLaneUsed);
                 }
-                let mutant = self.mutant;
-                let log = self.logs.entry(lane).or_insert_with(|| Log { mutant, ..Log::default() });
-                log.call(caller, call, doubted, seen).map_err(|violation| format!("{violation} (lane {lane})"))
+                self.lane(lane).call(caller, call, doubted, seen).map_err(|violation| format!("{violation} (lane {lane})"))
             }
         }
     }
@@ -276,176 +277,81 @@ impl Stores {
 }
 
 impl Log {
-    /// The slot of the last row.
-    fn tail(&self) -> Slot {
-        self.rows.last_key_value().map_or(Slot(0), |(slot, _)| *slot)
-    }
-
-    /// Every slot up to this one is settled, as the next owner will see it.
-    fn effective_head(&self) -> Slot {
-        let of_tail = self.rows.last_key_value().map_or(Slot(0), |(_, row)| row.drained());
-        self.head.as_ref().map_or(of_tail, |head| of_tail.max(head.drained))
-    }
-
-    /// The messages that the next owner would take up.
-    fn unsettled(&self) -> BTreeSet<u64> {
-        let ranges = self.head.as_ref().map(|head| head.settled_ahead.as_slice()).unwrap_or_default();
-        let mut found = BTreeSet::new();
-        for (slot, row) in self.rows.range(self.effective_head().next()..) {
-            for (index, entry) in (0_u32..).zip(entries(row)) {
-                let position = Position { slot: *slot, index };
-                if !ranges.iter().any(|range| range.from <= position && position <= range.to) {
-                    found.insert(number_of(&entry));
-                }
-            }
-        }
-        found
-    }
-
     fn call(&mut self, caller: Caller, call: &Call, doubted: bool, seen: &mut Seen) -> Result<Answer, Violation> {
-        let before = self.effective_head();
+        let before = self.lane.effective_head();
         let answer = match call {
             Call::ReadTail => Answer::Tail(Ok(self.read_tail(caller))),
-            Call::ReadHead => Answer::Head(Ok(self.head.clone())),
+            Call::ReadHead => Answer::Head(Ok(self.lane.head().cloned())),
             Call::ReadRecord | Call::Register { .. } => return Err("the record is none of a lane's".to_owned()),
-            Call::MoveMail { .. } => return Err("mail is moved and none was posted".to_owned()),
+            Call::MoveMail { .. } => return Err("mail is moved by the stores together".to_owned()),
             Call::Put { slot, row } => Answer::Put(Outcome::Done(self.put(caller, *slot, row, doubted, seen)?)),
-            Call::ReadPage { purpose, after, up_to } => Answer::Page { purpose: *purpose, page: Ok(self.page(*after, *up_to)) },
-            Call::PutHead { head } => {
-                let forward = self.head.as_ref().is_none_or(|old| head.may_replace(old));
-                if forward {
-                    self.head = Some(head.clone());
-                }
-                self.tidy();
-                Answer::HeadPut(Outcome::Done(forward))
+            Call::ReadPage { purpose, after, up_to } => {
+                Answer::Page { purpose: *purpose, page: Ok(self.lane.page(*after, *up_to, PAGE_ROWS)) }
             }
+            Call::PutHead { head } => Answer::HeadPut(Outcome::Done(self.lane.put_head(head, self.without))),
             Call::Delete { slots } => {
-                self.delete(slots)?;
-                self.tidy();
+                self.may_be_deleted(slots)?;
+                self.lane.delete(slots, self.without);
                 Answer::Deleted(Outcome::Done(()))
             }
         };
-        if self.effective_head() < before {
-            return Err(format!("S6: the head fell back from {before} to {}", self.effective_head()));
+        if self.lane.effective_head() < before {
+            return Err(format!("S6: the head fell back from {before} to {}", self.lane.effective_head()));
         }
         Ok(answer)
     }
 
     fn read_tail(&mut self, caller: Caller) -> Option<RowMeta> {
-        let told = self.told.entry(caller).or_default();
-        let (own, conflict) = (told.own_anchor.take(), told.conflict.take());
-        let lie = match self.mutant {
-            Some(Mutant::NoConfirm) => own,
-            Some(Mutant::NoReread) => conflict.map(|meta| RowMeta { drained: told.drained, ..meta }),
-            _ => None,
-        };
-        let tail = lie.or_else(|| self.rows.last_key_value().map(|(slot, row)| row.meta(*slot)));
-        told.drained = tail.map_or(Slot(0), |meta| meta.drained);
+        let tail = self.told.entry(caller).or_default().tail(&self.lane, self.without);
         if let Some(meta) = tail
-            && let Some(Row::Anchor(anchor)) = self.rows.get(&meta.slot)
+            && let Some(Row::Anchor(anchor)) = self.lane.standing(meta.slot)
         {
             self.confirmed = self.confirmed.max(anchor.epoch);
         }
-        if self.mutant == Some(Mutant::NoEpoch) { tail.map(|meta| RowMeta { epoch: Epoch(0), ..meta }) } else { tail }
-    }
-
-    /// What disappears beside a head row or a delete where a rule is left out.
-    fn tidy(&mut self) {
-        let tail = self.tail();
-        if self.mutant == Some(Mutant::DeleteTail) && tail <= self.effective_head() && matches!(self.rows.get(&tail), Some(Row::Segment(_)))
-        {
-            self.rows.remove(&tail);
-        }
+        Told::heard(tail, self.without)
     }
 
     fn settled(&mut self, entries: &[EntryId]) {
-        if self.mutant == Some(Mutant::DeleteBeforeHead) {
-            self.settled.extend(entries);
-            let (tail, settled) = (self.tail(), &self.settled);
-            self.rows.retain(|slot, row| {
-                *slot == tail || matches!(row, Row::Anchor(_)) || !self::entries(row).iter().all(|entry| settled.contains(&entry.id))
-            });
+        if self.without == Some(LogRule::HeadFirst) {
+            self.arrived.extend(entries);
+            self.lane.settled(|entry| self.arrived.contains(&entry.id), self.without);
         }
     }
 
-    fn put(&mut self, caller: Caller, slot: Slot, row: &Arc<Row>, doubted: bool, seen: &mut Seen) -> Result<Put, Violation> {
-        let mut slot = slot;
-        if let Some(standing) = self.rows.get(&slot) {
-            if standing.id() == row.id() {
-                if doubted {
-                    seen.note(Sight::PutResolvedAsDone);
-                }
-                return Ok(Put::Stored);
-            }
-            match self.mutant {
-                Some(Mutant::NoSlotCondition) => {}
-                // Room is found wherever the log ends, for everybody.
-                Some(Mutant::NoFence) => slot = self.tail().next(),
-                Some(Mutant::FencesOnHigherEpochOnly) if standing.epoch() <= row.epoch() && matches!(**row, Row::Segment(_)) => {
-                    slot = self.tail().next();
-                }
-                _ => {
-                    seen.note(Sight::StalePutRefused);
-                    let meta = standing.meta(slot);
-                    self.told.entry(caller).or_default().conflict = Some(meta);
-                    return Ok(Put::Occupied(meta));
-                }
-            }
-        } else if doubted {
-            seen.note(Sight::PutResolvedAsNotDone);
+    pub(crate) fn put(&mut self, caller: Caller, slot: Slot, row: &Arc<Row>, doubted: bool, seen: &mut Seen) -> Result<Put, Violation> {
+        let head = self.lane.effective_head();
+        let (put, new) = self.lane.put(slot, row, self.without);
+        self.told.entry(caller).or_default().put(new.unwrap_or(slot), row, &put);
+        match (&put, new) {
+            (Put::Occupied(_), _) => seen.note(Sight::StalePutRefused),
+            (Put::Stored, None) if doubted => seen.note(Sight::PutResolvedAsDone),
+            (Put::Stored, Some(at)) if doubted && at == slot => seen.note(Sight::PutResolvedAsNotDone),
+            (Put::Stored, _) => {}
         }
-        if let Row::Anchor(_) = row.as_ref() {
-            self.told.entry(caller).or_default().own_anchor = Some(row.meta(slot));
-        }
-        if let Row::Segment(_) = row.as_ref()
-            && slot > self.effective_head()
-        {
+        if let Some(slot) = new.filter(|slot| *slot > head && matches!(**row, Row::Segment(_))) {
             if row.epoch() < self.confirmed {
                 return Err(format!("S2: epoch {} appended at slot {slot} after epoch {} was confirmed", row.epoch(), self.confirmed));
             }
-            let entries = entries(row);
+            let entries = self.lane.rows()[&slot].entries();
             self.stored.extend(entries.iter().map(number_of));
-            self.places.extend((0_u32..).zip(&entries).map(|(index, entry)| (entry.id, Position { slot, index })));
+            self.places.extend((0_u32..).zip(entries).map(|(index, entry)| ((entry.id, entry.redrives()), Position { slot, index })));
         }
-        self.rows.insert(slot, row.as_ref().clone());
-        Ok(Put::Stored)
+        Ok(put)
     }
 
-    fn delete(&mut self, slots: &[Slot]) -> Result<(), Violation> {
+    fn may_be_deleted(&self, slots: &[Slot]) -> Result<(), Violation> {
+        let (tail, head) = (self.lane.tail(), self.lane.effective_head());
         for slot in slots {
-            if *slot >= self.tail() {
+            if *slot >= tail {
                 return Err(format!("S6: slot {slot}, the tail, is deleted"));
             }
-            if *slot > self.effective_head() {
-                return Err(format!("S6: slot {slot} above the head {} is deleted", self.effective_head()));
+            if *slot > head {
+                return Err(format!("S6: slot {slot} above the head {head} is deleted"));
             }
-            if matches!(self.rows.get(slot), Some(Row::Anchor(_))) {
+            if matches!(self.lane.standing(*slot), Some(Row::Anchor(_))) {
                 return Err(format!("S6: the anchor at slot {slot} is deleted"));
             }
-            self.rows.remove(slot);
         }
         Ok(())
-    }
-
-    fn page(&self, after: Slot, up_to: Slot) -> Page {
-        let mut page = Page::default();
-        if after >= up_to {
-            return page;
-        }
-        for (slot, row) in self.rows.range(after.next()..=up_to) {
-            if page.rows.len() >= PAGE_ROWS {
-                page.next_after = page.rows.last().map(|(slot, _)| *slot);
-                break;
-            }
-            page.rows.push((*slot, row.clone()));
-        }
-        page
-    }
-}
-
-fn entries(row: &Row) -> Vec<Entry> {
-    match row {
-        Row::Segment(segment) => unpack(segment).unwrap_or_default(),
-        Row::Anchor(_) => Vec::new(),
     }
 }

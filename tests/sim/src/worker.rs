@@ -63,6 +63,11 @@ pub enum Awaited {
         /// What was asked.
         call: Call,
     },
+    /// The mailbox.
+    Mail {
+        /// The term.
+        term: Term,
+    },
     /// A batch.
     Send {
         /// The term.
@@ -170,8 +175,8 @@ pub struct Worker {
     pub last_read: Option<(Tuple, Instant)>,
     /// For how long, by its last two looks, that row stood unchanged.
     pub watched: Duration,
-    /// Entries that this term sent.
-    pub sent: BTreeSet<EntryId>,
+    /// Entries that this term sent, and as which redrive.
+    pub sent: BTreeSet<(EntryId, u32)>,
     /// The furthest place in each lane that this term sent from.
     pub furthest: BTreeMap<LaneId, Position>,
     /// The life that was told to stop.
@@ -346,11 +351,16 @@ fn member_options(name: String, nth: usize, knobs: &Knobs, rng: &mut Rng) -> Mem
         broker_hold_off: broker_hold_off(knobs),
         broker_health_step_down: knobs.broker_step_down.map(Duration::from_nanos),
         opening_timeout: Duration::from_nanos(RECONCILE_TIMEOUT),
-        owner: owner_options(name, ttl, knobs.lanes, rng),
+        owner: owner_options(name, ttl, knobs, rng),
     }
 }
 
-fn owner_options(name: String, ttl: Duration, lanes: u32, rng: &mut Rng) -> OwnerOptions {
+/// Where everything is bound for.
+pub(crate) fn destination() -> Destination {
+    Destination { session: "s".to_owned(), ..Destination::default() }
+}
+
+fn owner_options(name: String, ttl: Duration, knobs: &Knobs, rng: &mut Rng) -> OwnerOptions {
     let policy = Policy {
         max_in_flight: 1 + rng.index(25),
         max_replay_attempts: 0,
@@ -363,7 +373,7 @@ fn owner_options(name: String, ttl: Duration, lanes: u32, rng: &mut Rng) -> Owne
     let route = RouteOptions {
         id: "r".into(),
         receiver: "in".into(),
-        destination: Destination::default(),
+        destination: destination(),
         policy,
         limits: BatchLimits { entries: 10, bytes: 262_144, entry_bytes: 200_000 },
         size_of: Arc::new(|entry| number_of(entry).count_ones() as usize + 100),
@@ -372,8 +382,8 @@ fn owner_options(name: String, ttl: Duration, lanes: u32, rng: &mut Rng) -> Owne
         owner: name,
         routes: vec![route],
         epoch: None,
-        lanes,
-        mailbox_poll: None,
+        lanes: knobs.lanes,
+        mailbox_poll: knobs.mailbox_poll.map(Duration::from_nanos),
         retire_when_drained: false,
         segment: SegmentOptions { max_messages: 1 + rng.index(12), doubt_after: ttl, ..SegmentOptions::default() },
         send_linger: Duration::from_millis(10),

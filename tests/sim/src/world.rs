@@ -49,7 +49,7 @@ impl World {
             now: 0,
             mutant,
             workers,
-            stores: Stores::new((!knobs.lawless).then_some(knobs.rate_ppm), knobs.known_filters(), mutant),
+            stores: Stores::new(&knobs, mutant),
             broker: Broker::new(knobs.window, !knobs.new_session),
             queue: Queue::default(),
             seen: Seen::default(),
@@ -85,6 +85,10 @@ impl World {
         }
         for nth in 0..self.knobs.schedule.len() {
             self.at(self.knobs.schedule[nth].0, Event::Strike(nth));
+        }
+        for nth in 0..self.knobs.redrives.len() {
+            let (at, letter) = self.knobs.redrives[nth];
+            self.at(at, Event::Redrive(letter));
         }
         let mut at = 0;
         for _ in 0..self.knobs.messages {
@@ -174,12 +178,15 @@ impl World {
             Event::Strike(nth) => self.strike(self.knobs.schedule[nth].1),
             Event::Heal => self.heal(),
             Event::Check => self.at(self.now + S, Event::Check),
+            Event::Redrive(letter) => self.redrive(letter),
+            Event::PutBack(put_back) => self.put_back(&put_back),
             Event::Tick { worker, life, .. }
             | Event::Resume { worker, life }
             | Event::Answered { worker, life, .. }
             | Event::GivenUp { worker, life, .. }
             | Event::FromBroker { worker, life, .. }
             | Event::SourceTimer { worker, life, .. }
+            | Event::MailHint { worker, life }
             | Event::Hint { worker, life } => {
                 if self.workers[worker].life == life && self.workers[worker].member.is_some() {
                     self.at_worker(worker, event);

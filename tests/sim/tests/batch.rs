@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "tests")]
 
 use causeway_sim::faults::Knobs;
+use causeway_sim::reference::{LeaseRule, LogRule};
 use causeway_sim::rng::Rng;
 use causeway_sim::seen::{Seen, Sight};
 use causeway_sim::single::Single;
@@ -220,26 +221,31 @@ fn missed(mutant: Mutant, invariants: &[&str]) {
 }
 
 macro_rules! mutants {
-    ($($name:ident: $mutant:ident, $invariants:expr;)*) => { $(#[test] fn $name() { missed(Mutant::$mutant, $invariants); })* };
+    ($($name:ident: $mutant:expr, $invariants:expr;)*) => { $(#[test] fn $name() { missed($mutant, $invariants); })* };
 }
 
 const LOG: &[&str] = &["S1", "S2", "S5", "S6", "S8", "L2"];
 const LEASE: &[&str] = &["S3", "S4"];
+const CLAIMS: &[&str] = &["S2", "S3", "S4"];
+const MAIL: &[&str] = &["M1", "M2"];
 /// Two owners of one epoch, of which none is fenced, also keep the account of subscriptions side by side.
 const LOG_AND_ACCOUNT: &[&str] = &["S1", "S2", "S5", "S6", "S8", "S9", "L2"];
 
 mutants! {
-    a_put_without_the_slot_condition_is_caught: NoSlotCondition, LOG;
-    a_put_that_finds_room_anywhere_is_caught: NoFence, LOG;
-    an_owner_that_stamps_after_the_answer_is_caught: OwnerStampsAfterAnswer, LEASE;
-    an_observer_that_counts_from_before_its_read_is_caught: ObserverCountsFromBeforeRead, LEASE;
-    evidence_that_is_summed_is_caught: EvidenceIsSummed, LEASE;
-    an_anchor_that_is_not_confirmed_is_caught: NoConfirm, LOG;
-    a_tail_whose_epoch_is_not_looked_at_is_caught: NoEpoch, LOG;
-    deleting_the_tail_is_caught: DeleteTail, LOG;
-    deleting_before_the_head_is_durable_is_caught: DeleteBeforeHead, LOG;
-    stepping_past_a_conflict_without_reading_again_is_caught: NoReread, LOG;
-    fencing_on_a_higher_epoch_only_is_caught: FencesOnHigherEpochOnly, LOG_AND_ACCOUNT;
+    a_put_without_the_slot_condition_is_caught: Mutant::Log(LogRule::SlotCondition), LOG;
+    a_put_that_finds_room_anywhere_is_caught: Mutant::Log(LogRule::Fence), LOG;
+    a_claim_without_its_condition_is_caught: Mutant::Lease(LeaseRule::ClaimsAreConditional), CLAIMS;
+    an_owner_that_stamps_after_the_answer_is_caught: Mutant::Lease(LeaseRule::OwnersStampBeforeSending), LEASE;
+    an_observer_that_counts_from_before_its_read_is_caught: Mutant::Lease(LeaseRule::ObserversCountFromTheAnswer), LEASE;
+    evidence_that_is_summed_is_caught: Mutant::Lease(LeaseRule::EvidenceIsNotSummed), LEASE;
+    an_anchor_that_is_not_confirmed_is_caught: Mutant::Log(LogRule::Confirm), LOG;
+    a_tail_whose_epoch_is_not_looked_at_is_caught: Mutant::Log(LogRule::Epoch), LOG;
+    deleting_the_tail_is_caught: Mutant::Log(LogRule::KeepTail), LOG;
+    deleting_before_the_head_is_durable_is_caught: Mutant::Log(LogRule::HeadFirst), LOG;
+    stepping_past_a_conflict_without_reading_again_is_caught: Mutant::Log(LogRule::Reread), LOG;
+    fencing_on_a_higher_epoch_only_is_caught: Mutant::Log(LogRule::FenceOnAnyEpoch), LOG_AND_ACCOUNT;
+    mail_that_goes_before_its_segment_is_caught: Mutant::MailGoesFirst, MAIL;
+    mail_that_stays_where_it_was_is_caught: Mutant::MailStays, MAIL;
 }
 
 #[test]

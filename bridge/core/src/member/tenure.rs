@@ -15,6 +15,7 @@ use crate::worker::{self, End, Owner};
 #[derive(Debug)]
 pub(super) struct Tenure {
     pub term: Term,
+    pub began: Instant,
     pub holder: Holder,
     pub owner: Owner,
     pub leaving: Option<Then>,

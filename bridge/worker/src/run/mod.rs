@@ -131,7 +131,7 @@ struct Session {
 impl Session {
     fn new(parts: SessionParts) -> Result<Self, RunError> {
         let random =
-            random_bits().map_err(|fault| RunError::Fault { session: parts.session.clone(), doing: "drawing random bits", fault })?;
+            (parts.random)().map_err(|fault| RunError::Fault { session: parts.session.clone(), doing: "drawing random bits", fault })?;
         let options = OwnerOptions {
             owner: parts.owner.clone(),
             routes: parts.routes.iter().map(route_options).collect(),
@@ -144,9 +144,9 @@ impl Session {
             max_settled_ahead: parts.limits.max_settled_ahead as usize,
             memory_entries: MEMORY_ENTRIES,
             memory_bytes: MEMORY_BYTES,
-            entry_id_base: random.0,
-            row_id_base: random.1,
-            jitter_seed: random.2,
+            entry_id_base: random.entry_ids,
+            row_id_base: random.row_ids,
+            jitter_seed: random.jitter,
         };
         let now = parts.clock.now();
         let status = SessionStatus {
@@ -554,15 +554,4 @@ fn route_options(parts: &RouteParts) -> RouteOptions {
         limits: BatchLimits { entries: limits.batch_entries, bytes: limits.batch_bytes, entry_bytes: limits.entry_bytes },
         size_of: Arc::new(move |entry| sink.size_of(entry)),
     }
-}
-
-/// Two ids' bases and a seed, from the operating system.
-fn random_bits() -> Result<(u128, u128, u64), Fault> {
-    let mut bytes = [0_u8; 40];
-    getrandom::fill(&mut bytes)
-        .map_err(|error| Fault::new(FaultCode::Unavailable, format!("the operating system has no random bits: {error}")))?;
-    let (first, rest) = bytes.split_at(16);
-    let (second, third) = rest.split_at(16);
-    let wide = |part: &[u8]| part.iter().fold(0_u128, |value, byte| value << 8 | u128::from(*byte));
-    Ok((wide(first), wide(second), u64::try_from(wide(third) & u128::from(u64::MAX)).unwrap_or(0)))
 }

@@ -12,7 +12,7 @@ pub use subscriptions::storage_identity;
 
 use crate::adoption::{Adoptable, Adoption};
 use crate::hints::HintBoard;
-use crate::parts::{LogKind, MailboxParts, NamedSinks, RouteParts, SessionParts};
+use crate::parts::{LogKind, MailboxParts, NamedSinks, RandomBits, RouteParts, SessionParts};
 use crate::status::{LeaseStatus, SessionRole, SessionStatus, StatusBoard};
 use crate::telemetry::Metrics;
 use capped::CappedSink;
@@ -213,6 +213,7 @@ fn session_parts(
         dead_letters: stores.dead_letters.clone(),
         start_source: source::starter(options.clone()),
         subscriptions: subscriptions::subscription_parts(session, stores, &options),
+        random: Arc::new(RandomBits::of_the_system),
         clock: Arc::clone(&shared.clock),
         metrics: shared.metrics.clone(),
         status: shared.status.clone(),

@@ -4,7 +4,9 @@
 //! prints; a step that was taken once is remembered. Its clock stands still, but for a tick, which moves it to where the owner asked to be woken: the
 //! time of the lease is the model's, and reaches the owner as "may act" or "may not".
 
-use crate::named::digest;
+use crate::log::name_of;
+use crate::named::{Named, digest};
+use crate::protocol::Wanted;
 use bytes::Bytes;
 use causeway_core::dead_letter::Destination;
 use causeway_core::drain::retry::Backoff;
@@ -47,9 +49,9 @@ pub enum Input {
 /// What it wants done.
 #[derive(Clone, Debug)]
 pub enum Output {
-    Log(Call),
+    /// Of its log, or of the destination.
+    Wants(Named<Wanted>),
     Acknowledge(u64),
-    Send { batch: BatchId, entries: Vec<Arc<Entry>> },
     Close,
     Opened,
     Finished(End),
@@ -96,13 +98,12 @@ pub fn number_of(entry: &Entry) -> u8 {
 impl Automaton {
     /// The `term`-th owner of a run, under the epoch that its lease gives it; and what it does first.
     pub fn born(term: u64, epoch: Epoch, may_act: bool) -> Taken {
-        let input = Input::Born { term, epoch };
-        step(0, None, may_act, input)
+        step(0, None, may_act, digest(&(term, epoch)), || Input::Born { term, epoch })
     }
 
-    /// What follows when it is told `input`.
-    pub fn told(&self, may_act: bool, input: Input) -> Taken {
-        step(self.digest, Some(&self.path), may_act, input)
+    /// What follows when it is told `input`, which `name` names.
+    pub fn told(&self, may_act: bool, name: u64, input: impl FnOnce() -> Input) -> Taken {
+        step(self.digest, Some(&self.path), may_act, name, input)
     }
 
     /// Steps that were computed so far.
@@ -111,12 +112,12 @@ impl Automaton {
     }
 }
 
-fn step(from: u64, before: Option<&Arc<Path>>, may_act: bool, input: Input) -> Taken {
-    let key = (from, may_act, digest(&input));
+fn step(from: u64, before: Option<&Arc<Path>>, may_act: bool, name: u64, input: impl FnOnce() -> Input) -> Taken {
+    let key = (from, may_act, name);
     if let Some(taken) = TAKEN.lock().unwrap().get(&key) {
         return taken.clone();
     }
-    let path = Arc::new(Path { before: before.cloned(), may_act, input });
+    let path = Arc::new(Path { before: before.cloned(), may_act, input: input() });
     let (owner, clock, outputs) = replay(&path);
     let automaton = Automaton { digest: digest(&(&owner, clock)), path, wants_input: owner.wants_input() };
     let taken = (automaton, Arc::new(outputs));
@@ -173,9 +174,9 @@ fn with_registry(owner: &mut Owner, clock: Instant, event: Event) -> Vec<Effect>
 
 fn output(effect: Effect) -> Option<Output> {
     Some(match effect {
-        Effect::Log { call, .. } => Output::Log(call),
+        Effect::Log { call, .. } => Output::Wants(Named::new(Wanted::Log(call))),
         Effect::Acknowledge(delivery) => Output::Acknowledge(delivery.ordinal),
-        Effect::Send { batch, entries, .. } => Output::Send { batch, entries },
+        Effect::Send { batch, entries, .. } => Output::Wants(Named::new(Wanted::Send(batch, entries))),
         Effect::CloseSource => Output::Close,
         Effect::Observe(Observation::Opened { .. }) => Output::Opened,
         Effect::Finished(end) => Output::Finished(end),
@@ -205,7 +206,7 @@ fn options(term: u64, epoch: Epoch) -> OwnerOptions {
     };
     let base = (u128::from(term) + 1) << 64;
     OwnerOptions {
-        owner: format!("o{term}"),
+        owner: name_of(term),
         routes: vec![route],
         epoch: Some(epoch),
         lanes: 1,

@@ -1,18 +1,19 @@
 //! What owners ask of the log and of the destination, and the answers.
 
 use crate::automaton::{Input, number_of};
-use crate::log::{Log, Told};
 use crate::named::Named;
-use crate::protocol::{Composed, Flight, Got, LeaseCall, LeaseRequest, Role, Sight, State, Wanted, no_answer};
-use causeway_core::log::{Answer, Call};
+use crate::protocol::{Composed, Flight, Got, State, Wanted, no_answer};
+use crate::seen::Sight;
+use causeway_core::log::{Answer, Call, Put};
 use causeway_core::outcome::Outcome;
+use causeway_sim::reference::Told;
 
 impl Composed {
     pub fn flight_arrives(&self, state: &mut State, worker: usize, nth: usize) {
-        let Some(tenure) = state.workers[worker].tenure.clone() else { return };
+        let Some(tenure) = &state.workers[worker].tenure else { return };
+        let (term, mut told) = (tenure.term, *tenure.told);
         let Flight::Asked(wanted) = tenure.flights[nth].clone() else { return };
-        let mut told = Told::clone(&tenure.told);
-        let got = self.happens(state, tenure.term, &wanted, true, &mut told);
+        let got = self.happens(state, term, &wanted, true, &mut told);
         if let Some(tenure) = &mut state.workers[worker].tenure {
             tenure.flights[nth] = Flight::Answered(Named::new(got));
             tenure.told = Named::new(told);
@@ -21,38 +22,38 @@ impl Composed {
 
     /// What was wanted takes effect, whoever still waits for the answer.
     pub fn happens(&self, state: &mut State, term: u64, wanted: &Wanted, waits: bool, told: &mut Told) -> Got {
-        let mut log = Log::clone(&state.log);
-        let got = match wanted {
-            Wanted::Log(call) => Got::Log(log.call(call, &format!("o{term}"), waits, told, self.mutant)),
+        match wanted {
+            Wanted::Log(call) => {
+                let answer = state.log.call(call, term, waits, told, self.log_rule());
+                if matches!(answer, Answer::Put(Outcome::Done(Put::Occupied(_)))) {
+                    self.seen.note(Sight::PutRefused);
+                }
+                Got::Log(answer)
+            }
             Wanted::Send(batch, entries) => {
                 let messages: Vec<u8> = entries.iter().map(|entry| number_of(entry)).collect();
-                if term > 1 && messages.iter().any(|message| log.acknowledged.contains(message)) {
-                    state.sight = Sight::DeliveredByASuccessor;
+                if term > 1 && messages.iter().any(|message| state.log.acknowledged().contains(message)) {
+                    self.seen.note(Sight::DeliveredByASuccessor);
                 }
-                log.delivered.extend(&messages);
+                state.log.deliver(&messages);
+                if state.log.delivered().len() == usize::from(self.log.unwrap_or(0)) {
+                    self.seen.note(Sight::EverythingArrived);
+                }
                 Got::Sent(*batch, messages)
             }
-        };
-        if core::mem::take(&mut log.refused) {
-            state.sight = Sight::Refused;
         }
-        state.log = Named::new(log);
-        got
     }
 
     pub fn flight_returns(&self, state: &mut State, worker: usize, nth: usize) {
         let Some(tenure) = &mut state.workers[worker].tenure else { return };
         let Flight::Answered(got) = tenure.flights.remove(nth) else { return };
-        let input = match &*got {
+        if matches!(*got, Got::Sent(..)) {
+            state.log.settled(self.log_rule());
+        }
+        self.tell(state, worker, got.digest(), || match &*got {
             Got::Log(answer) => Input::Log(answer.clone()),
-            Got::Sent(batch, messages) => {
-                let mut log = Log::clone(&state.log);
-                log.settled(self.mutant);
-                state.log = Named::new(log);
-                Input::Sent { batch: *batch, entries: messages.len() }
-            }
-        };
-        self.tell(state, worker, input);
+            Got::Sent(batch, messages) => Input::Sent { batch: *batch, entries: messages.len() },
+        });
     }
 
     /// The owner gives up waiting for its log.
@@ -72,14 +73,7 @@ impl Composed {
         };
         state.late.push((term, wanted));
         state.late.sort_by_key(|(term, wanted)| (*term, wanted.digest()));
-        self.tell(state, worker, Input::Log(answer));
-    }
-
-    pub fn crash(&self, state: &mut State, worker: usize) {
-        self.end_term(state, worker);
-        if let Some(LeaseCall::Asked(LeaseRequest::Write(write) | LeaseRequest::Raise(write))) = state.workers[worker].lease_call.take() {
-            state.late_writes.push(write);
-        }
-        state.workers[worker].role = Role::Crashed;
+        let got = Named::new(Got::Log(answer.clone()));
+        self.tell(state, worker, got.digest(), || Input::Log(answer));
     }
 }

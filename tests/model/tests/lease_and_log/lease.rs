@@ -1,21 +1,120 @@
 //! The lease: polls, requests to its row, and their answers.
 
-use crate::protocol::{Composed, LeaseCall, LeaseReply, LeaseRequest, Role, Sight, State, WALL, no_answer};
+use crate::protocol::{Composed, LeaseCall, LeaseReply, LeaseRequest, Role, State, WALL, at, no_answer};
+use crate::seen::Sight;
 use causeway_core::lease::holder::{self, Why};
-use causeway_core::lease::row::RawLease;
+use causeway_core::lease::row::{LeaseRow, RawLease};
 use causeway_core::lease::{Condition, Held, LeaseAnswer, LeaseWrite, standby};
-use causeway_core::outcome::Outcome;
+use causeway_core::outcome::{Fault, Outcome};
+use causeway_sim::reference::{LeaseRule, holds};
 
 impl Composed {
+    /// Sends a request; `at_once` it takes effect and is answered before anything else happens.
+    pub fn ask(&self, state: &mut State, worker: usize, request: LeaseRequest) {
+        // When it was sent makes a difference only where a rule is left out.
+        let sent = if self.leaves_out(LeaseRule::ObserversCountFromTheAnswer) { state.now } else { 0 };
+        state.workers[worker].lease_call = Some((LeaseCall::Asked(request), sent));
+        if self.at_once {
+            self.lease_arrives(state, worker);
+            self.lease_returns(state, worker);
+        }
+    }
+
     pub fn poll(&self, state: &mut State, worker: usize) {
         let now = self.now(state, worker);
         match &mut state.workers[worker].role {
             Role::Standby(standby) => {
                 let _ = standby.poll();
-                state.workers[worker].lease_call = Some(LeaseCall::Asked(LeaseRequest::Read));
+                self.ask(state, worker, LeaseRequest::Read);
+            }
+            Role::Holder(holder) => match holder.poll(now, WALL) {
+                holder::Step::Until(_) => {}
+                holder::Step::Renew(write) => self.ask(state, worker, LeaseRequest::Write(write)),
+                holder::Step::Read => self.ask(state, worker, LeaseRequest::Read),
+                holder::Step::StepDown(why) => self.step_down(state, worker, Some(&why)),
+            },
+            Role::Releasing | Role::Crashed => {}
+        }
+    }
+
+    pub fn lease_arrives(&self, state: &mut State, worker: usize) {
+        let Some((LeaseCall::Asked(request), sent)) = state.workers[worker].lease_call.take() else { return };
+        let reply = match request {
+            LeaseRequest::Read => LeaseReply::Row(state.row.clone()),
+            LeaseRequest::Write(write) => self.write(state, write, false),
+            LeaseRequest::Raise(write) => self.write(state, write, true),
+        };
+        state.workers[worker].lease_call = Some((LeaseCall::Answered(reply), sent));
+    }
+
+    pub fn write(&self, state: &mut State, write: LeaseWrite, raises: bool) -> LeaseReply {
+        let new = &write.row.tuple;
+        let claims = !new.is_released() && state.row.as_ref().is_none_or(|row| row.tuple.owner != new.owner);
+        let takes = claims && matches!(write.condition, Condition::Exactly { .. }) && write.row.evidence.is_none();
+        let unconditional = takes && self.leaves_out(LeaseRule::ClaimsAreConditional);
+        if !holds(&write.condition, state.row.as_ref()) && !unconditional {
+            return LeaseReply::Refused(state.row.clone());
+        }
+        if let Some(old) = state.row.as_ref().filter(|old| old.tuple != *new) {
+            if old.tuple.is_released() && claims {
+                self.seen.note(Sight::TakenAfterRelease);
+            } else if claims {
+                self.seen.note(Sight::TakenByExpiry);
+                if state.now < state.changed + self.ttl && self.restores == 0 {
+                    state.broken = Some("taken over early");
+                }
+            }
+            let own = old.tuple.owner == new.owner || new.is_released();
+            let follows = if own { new.version >= old.tuple.version } else { new.version > old.tuple.version };
+            if !follows {
+                state.broken = Some("a version is given twice");
+            }
+            state.changed = state.now;
+        }
+        state.row = Some(write.row.clone());
+        LeaseReply::Written { raised: raises.then_some(write.row) }
+    }
+
+    pub fn lease_returns(&self, state: &mut State, worker: usize) {
+        let Some((LeaseCall::Answered(reply), sent)) = state.workers[worker].lease_call.take() else { return };
+        match reply {
+            LeaseReply::Row(row) => self.row_read(state, worker, Ok(row), sent),
+            LeaseReply::Written { raised: Some(row) } => {
+                self.seen.note(Sight::Raised);
+                if let Role::Holder(holder) = &state.workers[worker].role {
+                    let held = Held { row, deadline: holder.deadline() };
+                    self.begin_term(state, worker, held);
+                }
+            }
+            LeaseReply::Written { raised: None } => self.written(state, worker, Outcome::Done(LeaseAnswer::Written)),
+            LeaseReply::Refused(row) => {
+                let refused = LeaseAnswer::Refused(row.as_ref().map(RawLease::from));
+                self.written(state, worker, Outcome::Done(refused));
+            }
+        }
+    }
+
+    fn row_read(&self, state: &mut State, worker: usize, row: Result<Option<LeaseRow>, Fault>, sent: u64) {
+        let now = self.now(state, worker);
+        let answer = row.as_ref().map(|row| row.as_ref().map(RawLease::from)).map_err(Fault::clone);
+        match &mut state.workers[worker].role {
+            Role::Standby(standby) => {
+                let counted = if self.leaves_out(LeaseRule::ObserversCountFromTheAnswer) { at(sent) } else { now };
+                let step = standby.read(counted, WALL, answer);
+                if matches!(step, standby::Step::Won(_)) {
+                    self.seen.note(Sight::OwnClaimRecognised);
+                }
+                let step = self.sum(state, worker, row.ok().flatten(), step);
+                self.standby_step(state, worker, step);
             }
             Role::Holder(holder) => {
-                if let holder::Step::StepDown(why) = holder.poll(now, WALL) {
+                let before = holder.deadline();
+                let why = holder.read(now, answer);
+                let later = holder.deadline() > before;
+                if later && core::mem::take(&mut state.workers[worker].doubts) {
+                    self.seen.note(Sight::OwnRenewalRecognised);
+                }
+                if let Some(why) = why {
                     self.step_down(state, worker, Some(&why));
                 }
             }
@@ -23,86 +122,86 @@ impl Composed {
         }
     }
 
-    pub fn lease_arrives(&self, state: &mut State, worker: usize) {
-        let Some(LeaseCall::Asked(request)) = state.workers[worker].lease_call.take() else { return };
-        let reply = match request {
-            LeaseRequest::Read => LeaseReply::Row(state.row.clone()),
-            LeaseRequest::Write(write) => self.write(state, write, false),
-            LeaseRequest::Raise(write) => self.write(state, write, true),
-        };
-        state.workers[worker].lease_call = Some(LeaseCall::Answered(reply));
-    }
-
-    pub fn write(&self, state: &mut State, write: LeaseWrite, raises: bool) -> LeaseReply {
-        let holds = match (&write.condition, &state.row) {
-            (Condition::Absent, row) => row.is_none(),
-            (Condition::Exactly { tuple, evidence }, Some(row)) => row.tuple == *tuple && row.evidence == *evidence,
-            (Condition::Held { owner, version }, Some(row)) => row.tuple.owner == *owner && row.tuple.version == *version,
-            (Condition::Exactly { .. } | Condition::Held { .. }, None) => false,
-        };
-        if !holds {
-            return LeaseReply::Refused(state.row.clone());
+    /// What the mutant that sums writes instead: the standing evidence and the time since this observer looked last.
+    fn sum(&self, state: &mut State, worker: usize, row: Option<LeaseRow>, step: standby::Step) -> standby::Step {
+        let Some(row) = row.filter(|_| self.leaves_out(LeaseRule::EvidenceIsNotSummed)) else { return step };
+        let now = state.now;
+        let last = state.workers[worker].last_read.replace((row.tuple.clone(), now));
+        let mine = last.filter(|(tuple, _)| *tuple == row.tuple).map_or(0, |(_, when)| now - when);
+        match step {
+            standby::Step::Write(mut write) => {
+                if let (Some(standing), Some(evidence)) = (&row.evidence, &mut write.row.evidence)
+                    && standing.fingerprint == evidence.fingerprint
+                {
+                    evidence.elapsed_ns = standing.elapsed_ns + mine * 1_000_000_000;
+                }
+                standby::Step::Write(write)
+            }
+            other => other,
         }
-        state.row = Some(write.row.clone());
-        LeaseReply::Written { raised: raises.then_some(write.row) }
     }
 
-    pub fn lease_returns(&self, state: &mut State, worker: usize) {
-        let Some(LeaseCall::Answered(reply)) = state.workers[worker].lease_call.take() else { return };
+    fn written(&self, state: &mut State, worker: usize, outcome: Outcome<LeaseAnswer>) {
         let now = self.now(state, worker);
-        let step = match (&mut state.workers[worker].role, reply) {
-            (Role::Standby(standby), LeaseReply::Row(row)) => standby.read(now, WALL, Ok(row.as_ref().map(RawLease::from))),
-            (Role::Standby(standby), LeaseReply::Written { .. }) => standby.written(now, Outcome::Done(LeaseAnswer::Written)),
-            (Role::Standby(standby), LeaseReply::Refused(row)) => {
-                standby.written(now, Outcome::Done(LeaseAnswer::Refused(row.as_ref().map(RawLease::from))))
+        let life = state.workers[worker].life;
+        match &mut state.workers[worker].role {
+            Role::Standby(standby) => {
+                let step = standby.written(now, outcome);
+                self.standby_step(state, worker, step);
             }
-            (Role::Holder(holder), LeaseReply::Written { raised: Some(row) }) => {
-                state.sight = Sight::Raised;
-                let held = Held { row, deadline: holder.deadline() };
-                return self.begin_term(state, worker, held);
+            Role::Holder(holder) => {
+                let kept = matches!(outcome, Outcome::Done(LeaseAnswer::Written));
+                let why = holder.renewed(now, outcome);
+                if kept && self.leaves_out(LeaseRule::OwnersStampBeforeSending) {
+                    let held = Held { row: holder.row().clone(), deadline: at(state.now + self.ttl) };
+                    state.workers[worker].role = self.hold(state, worker, held);
+                } else if let Some(why) = why {
+                    self.step_down(state, worker, Some(&why));
+                }
             }
-            (Role::Holder(_), LeaseReply::Refused(_)) => return self.step_down(state, worker, Some(&Why::Lost)),
-            (Role::Releasing, _) => {
-                state.workers[worker].role = Role::Standby(self.standby(worker));
-                return;
-            }
-            (Role::Holder(_) | Role::Crashed, _) => return,
-        };
-        self.standby_step(state, worker, step);
+            Role::Releasing => state.workers[worker].role = Role::Standby(self.standby(worker, life)),
+            Role::Crashed => {}
+        }
     }
 
     fn standby_step(&self, state: &mut State, worker: usize, step: standby::Step) {
         match step {
-            standby::Step::Write(write) => state.workers[worker].lease_call = Some(LeaseCall::Asked(LeaseRequest::Write(write))),
-            standby::Step::Won(held) => {
-                state.sight = Sight::TakenOver;
+            standby::Step::Write(write) => self.ask(state, worker, LeaseRequest::Write(write)),
+            standby::Step::Won(mut held) => {
+                if self.leaves_out(LeaseRule::OwnersStampBeforeSending) {
+                    held.deadline = at(state.now + self.ttl);
+                }
                 self.begin_term(state, worker, held);
             }
-            standby::Step::Corrupt(corrupt) => panic!("{corrupt}"),
+            standby::Step::Corrupt(_) => state.broken = Some("the row is corrupt"),
             standby::Step::Read | standby::Step::Wait | standby::Step::Failed(_) => {}
         }
     }
 
+    /// The worker gives its call up: the request may still arrive, an answer is lost.
     pub fn lease_is_given_up(&self, state: &mut State, worker: usize) {
-        let Some(call) = state.workers[worker].lease_call.take() else { return };
-        let now = self.now(state, worker);
-        let reads = matches!(call, LeaseCall::Asked(LeaseRequest::Read) | LeaseCall::Answered(LeaseReply::Row(_)));
-        if let LeaseCall::Asked(LeaseRequest::Write(write) | LeaseRequest::Raise(write)) = call {
-            state.late_writes.push(write);
-        }
-        match &mut state.workers[worker].role {
-            Role::Standby(standby) if reads => {
-                let step = standby.read(now, WALL, Err(no_answer()));
-                self.standby_step(state, worker, step);
+        let Some((call, sent)) = state.workers[worker].lease_call.take() else { return };
+        match call {
+            LeaseCall::Asked(LeaseRequest::Read) | LeaseCall::Answered(LeaseReply::Row(_)) => {
+                return self.row_read(state, worker, Err(no_answer()), sent);
             }
-            Role::Standby(standby) => {
-                let step = standby.written(now, Outcome::Unknown(no_answer()));
-                self.standby_step(state, worker, step);
+            LeaseCall::Asked(LeaseRequest::Raise(write)) => {
+                state.late_writes.push(write);
+                // A raise of unknown outcome: the row tells later, to whoever reads it then.
+                return self.step_down(state, worker, Some(&Why::Failing(no_answer())));
             }
-            // A raise of unknown outcome: the row tells later, to whoever reads it then.
-            Role::Holder(_) => self.step_down(state, worker, Some(&Why::Failing(no_answer()))),
-            Role::Releasing => state.workers[worker].role = Role::Standby(self.standby(worker)),
-            Role::Crashed => {}
+            LeaseCall::Answered(LeaseReply::Written { raised: Some(_) }) => {
+                return self.step_down(state, worker, Some(&Why::Failing(no_answer())));
+            }
+            LeaseCall::Asked(LeaseRequest::Write(write)) => {
+                state.late_writes.push(write);
+                state.late_writes.sort_by_key(|write| (write.row.tuple.owner.clone(), write.row.tuple.version, write.row.tuple.renewed_at));
+            }
+            LeaseCall::Answered(LeaseReply::Written { .. } | LeaseReply::Refused(_)) => {}
         }
+        if matches!(state.workers[worker].role, Role::Holder(_)) {
+            state.workers[worker].doubts = true;
+        }
+        self.written(state, worker, Outcome::Unknown(no_answer()));
     }
 }

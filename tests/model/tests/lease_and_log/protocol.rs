@@ -1,8 +1,9 @@
-//! Workers that compete for a lease and write a log under it: every state, and every step that may follow.
+//! Workers that compete for a lease and write a log under it: every state, and what a worker's owner brings about.
 
 use crate::automaton::{Automaton, Input, Output};
-use crate::log::{Log, Mutant, Told};
+use crate::log::Log;
 use crate::named::Named;
+use crate::seen::{Seen, Sight};
 use causeway_core::drain::BatchId;
 use causeway_core::drain::retry::Jitter;
 use causeway_core::identity::Epoch;
@@ -16,9 +17,17 @@ use causeway_core::message::Entry;
 use causeway_core::outcome::{Fault, FaultCode};
 use causeway_core::units::{Instant, UnixMillis};
 use causeway_core::worker::End;
+use causeway_sim::reference::{LeaseRule, LogRule, Told};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// A rule that is left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Without {
+    Log(LogRule),
+    Lease(LeaseRule),
+}
 
 /// What is modelled.
 #[derive(Clone, Debug)]
@@ -28,28 +37,42 @@ pub struct Composed {
     pub ttl: u64,
     /// Time ends here.
     pub horizon: u64,
-    /// Messages that wait at the broker.
-    pub messages: u8,
-    /// At first nobody owns the lease, or the first worker does; and then its log may be open.
     pub begins: Begins,
+    /// Messages that wait at the broker of a log that is written under the lease; `None`: the lease alone.
+    pub log: Option<u8>,
+    /// Owners renew every second. Else an owner falls silent by not being asked.
+    pub renews: bool,
+    /// Requests to the lease take effect and are answered at once.
+    pub at_once: bool,
     /// The clock of the first worker stands still, so that it never finds its lease expired: what must hold then is what the log's conditions guarantee.
     pub a_clock_stands_still: bool,
     /// Calls that may be given up although they still take effect.
     pub give_ups: u8,
     /// Of the calls only those that put a row into the log are given up.
     pub only_puts_are_given_up: bool,
-    /// Workers that may crash. They do not come back.
+    /// Workers that may crash.
     pub crashes: u8,
+    /// They start again, with another name and no memory.
+    pub come_back: bool,
+    /// Leases that may be given back.
+    pub releases: u8,
     /// How often the lease table may be put back to what it was at first, while everybody runs.
     pub restores: u8,
     /// The rule that is left out.
-    pub mutant: Option<Mutant>,
+    pub without: Option<Without>,
+    /// What was seen while exploring.
+    pub seen: Arc<Seen>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Begins {
+    /// Nobody owns the lease.
     Released,
+    /// Somebody does who is gone.
+    OfNobodyHere,
+    /// The first worker does.
     Held,
+    /// The first worker does, and its log is open.
     Open,
 }
 
@@ -118,40 +141,40 @@ pub struct Tenure {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Worker {
     pub role: Role,
-    pub lease_call: Option<LeaseCall>,
+    /// The call to the lease that it waits for; and when it was sent, where that makes a difference.
+    pub lease_call: Option<(LeaseCall, u64)>,
+    /// Its life; part of its name.
+    pub life: u8,
+    /// For the mutant that sums: the last row it read, and when.
+    pub last_read: Option<(Tuple, u64)>,
+    /// One of its renewals was given up.
+    pub doubts: bool,
     pub tenure: Option<Tenure>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Sight {
-    Nothing,
-    TakenOver,
-    LateRequestApplied,
-    Refused,
-    Fenced,
-    Raised,
-    DeliveredByASuccessor,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct State {
     pub now: u64,
     pub row: Option<LeaseRow>,
+    /// When its tuple changed last.
+    pub changed: u64,
     pub workers: Vec<Worker>,
-    pub log: Named<Log>,
+    pub log: Log,
     pub waiting: VecDeque<u8>,
     pub connected: Option<u8>,
     /// Requests whose callers gave them up or are gone, with the name of the owner.
     pub late: Vec<(u64, Named<Wanted>)>,
     pub late_writes: Vec<LeaseWrite>,
     pub terms: u64,
-    pub sight: Sight,
+    /// A rule of the lease's row that was broken.
+    pub broken: Option<&'static str>,
     pub give_ups: u8,
     pub crashes: u8,
+    pub releases: u8,
     pub restores: u8,
 }
 
-const fn at(second: u64) -> Instant {
+pub const fn at(second: u64) -> Instant {
     Instant::from_nanos(second * 1_000_000_000)
 }
 
@@ -159,12 +182,21 @@ pub fn no_answer() -> Fault {
     Fault::new(FaultCode::Timeout, "no answer")
 }
 
+/// The wall clock never moves: nothing may depend on it.
 pub const WALL: UnixMillis = UnixMillis(1);
 
 impl Composed {
-    pub fn standby(&self, worker: usize) -> Standby {
-        let ttl = Duration::from_secs(self.ttl);
-        Standby::new(Candidate { key: "k".to_owned(), owner: format!("w{worker}"), ttl, facts: OwnerFacts::default() })
+    pub fn leaves_out(&self, rule: LeaseRule) -> bool {
+        self.without == Some(Without::Lease(rule))
+    }
+
+    pub const fn log_rule(&self) -> Option<LogRule> {
+        if let Some(Without::Log(rule)) = self.without { Some(rule) } else { None }
+    }
+
+    pub fn standby(&self, worker: usize, life: u8) -> Standby {
+        let owner = format!("w{worker}#{life}");
+        Standby::new(Candidate { key: "k".to_owned(), owner, ttl: Duration::from_secs(self.ttl), facts: OwnerFacts::default() })
     }
 
     fn first_row(&self) -> LeaseRow {
@@ -172,7 +204,8 @@ impl Composed {
         let tuple = if self.begins == Begins::Released {
             Tuple { owner: String::new(), version: 1, renewed_at, expires_at: UnixMillis(0) }
         } else {
-            Tuple { owner: "w0".to_owned(), version: 1, renewed_at, expires_at: renewed_at.plus(Duration::from_secs(self.ttl)) }
+            let owner = if self.begins == Begins::OfNobodyHere { "gone#0" } else { "w0#0" };
+            Tuple { owner: owner.to_owned(), version: 1, renewed_at, expires_at: renewed_at.plus(Duration::from_secs(self.ttl)) }
         };
         LeaseRow { tuple, acquired_at: renewed_at, evidence: None, facts: OwnerFacts::default() }
     }
@@ -187,23 +220,32 @@ impl Composed {
     }
 
     pub fn initial(&self) -> State {
-        let nobody = |worker| Worker { role: Role::Standby(self.standby(worker)), lease_call: None, tenure: None };
+        let nobody = |worker| Worker {
+            role: Role::Standby(self.standby(worker, 0)),
+            lease_call: None,
+            life: 0,
+            last_read: None,
+            doubts: false,
+            tenure: None,
+        };
         let mut state = State {
             now: 0,
             row: Some(self.first_row()),
+            changed: 0,
             workers: (0..self.workers).map(nobody).collect(),
-            log: Named::new(Log::default()),
-            waiting: (1..=self.messages).collect(),
+            log: Log::default(),
+            waiting: (1..=self.log.unwrap_or(0)).collect(),
             connected: None,
             late: Vec::new(),
             late_writes: Vec::new(),
             terms: 0,
-            sight: Sight::Nothing,
+            broken: None,
             give_ups: self.give_ups,
             crashes: self.crashes,
+            releases: self.releases,
             restores: self.restores,
         };
-        if self.begins != Begins::Released {
+        if matches!(self.begins, Begins::Held | Begins::Open) {
             let held = Held { row: self.first_row(), deadline: at(self.ttl) };
             self.begin_term(&mut state, 0, held);
         }
@@ -214,18 +256,25 @@ impl Composed {
         state
     }
 
-    pub fn begin_term(&self, state: &mut State, worker: usize, held: Held) {
-        let version = held.row.tuple.version;
+    pub fn hold(&self, state: &State, worker: usize, held: Held) -> Role {
         let upkeep = Upkeep {
             ttl: Duration::from_secs(self.ttl),
-            // Renewals are the lease's model's; here an owner falls silent by not being asked.
-            renew_interval: Duration::from_secs(1_000),
+            renew_interval: Duration::from_secs(if self.renews { 1 } else { 1_000 }),
             jitter: Duration::ZERO,
             max_fails: 1,
             guard: Duration::ZERO,
         };
+        Role::Holder(Holder::new(upkeep, held, self.now(state, worker), Jitter::new(0)))
+    }
+
+    pub fn begin_term(&self, state: &mut State, worker: usize, held: Held) {
+        let version = held.row.tuple.version;
         self.end_term(state, worker);
-        state.workers[worker].role = Role::Holder(Holder::new(upkeep, held, self.now(state, worker), Jitter::new(0)));
+        state.workers[worker].role = self.hold(state, worker, held);
+        state.workers[worker].doubts = false;
+        if self.log.is_none() {
+            return;
+        }
         state.terms += 1;
         let term = state.terms;
         let (owner, outputs) = Automaton::born(term, Epoch(version), self.may_act(state, worker));
@@ -256,10 +305,10 @@ impl Composed {
     }
 
     /// Tells the owner something.
-    pub fn tell(&self, state: &mut State, worker: usize, input: Input) {
+    pub fn tell(&self, state: &mut State, worker: usize, name: u64, input: impl FnOnce() -> Input) {
         let may_act = self.may_act(state, worker);
         let Some(tenure) = &mut state.workers[worker].tenure else { return };
-        let (owner, outputs) = tenure.owner.told(may_act, input);
+        let (owner, outputs) = tenure.owner.told(may_act, name, input);
         tenure.owner = owner;
         self.carry_out(state, worker, &outputs);
     }
@@ -267,8 +316,10 @@ impl Composed {
     pub fn carry_out(&self, state: &mut State, worker: usize, outputs: &[Output]) {
         for output in outputs {
             match output {
-                Output::Log(call) => self.launch(state, worker, Wanted::Log(call.clone())),
-                Output::Send { batch, entries } => self.launch(state, worker, Wanted::Send(*batch, entries.clone())),
+                Output::Wants(wanted) => {
+                    let Some(tenure) = &mut state.workers[worker].tenure else { return };
+                    tenure.flights.push(Flight::Asked(wanted.clone()));
+                }
                 Output::Acknowledge(up_to) => self.acknowledge(state, worker, usize::try_from(*up_to).unwrap()),
                 Output::Opened => self.connect(state, worker),
                 Output::Close => {
@@ -279,11 +330,6 @@ impl Composed {
                 Output::Finished(end) => self.owner_ended(state, worker, end),
             }
         }
-    }
-
-    fn launch(&self, state: &mut State, worker: usize, wanted: Wanted) {
-        let Some(tenure) = &mut state.workers[worker].tenure else { return };
-        tenure.flights.push(Flight::Asked(Named::new(wanted)));
     }
 
     /// The newer connection ends the older one, which is not told: nothing may depend on that.
@@ -305,10 +351,7 @@ impl Composed {
         }
         let messages = tenure.delivered[tenure.acknowledged..up_to].to_vec();
         tenure.acknowledged = up_to;
-        let mut log = Log::clone(&state.log);
-        log.acknowledged.extend(messages);
-        log.check_promises();
-        state.log = Named::new(log);
+        state.log.acknowledge(messages);
     }
 
     fn owner_ended(&self, state: &mut State, worker: usize, end: &End) {
@@ -318,10 +361,10 @@ impl Composed {
                 let mut row = holder.row().clone();
                 let condition = Condition::Held { owner: row.tuple.owner.clone(), version: row.tuple.version };
                 row.tuple.version = found.0 + 1;
-                state.workers[worker].lease_call = Some(LeaseCall::Asked(LeaseRequest::Raise(LeaseWrite { condition, row })));
+                state.workers[worker].lease_call = Some((LeaseCall::Asked(LeaseRequest::Raise(LeaseWrite { condition, row })), 0));
             }
             End::Ended(WriterEnd::Fenced { .. }) => {
-                state.sight = Sight::Fenced;
+                self.seen.note(Sight::Fenced);
                 self.step_down(state, worker, None);
             }
             End::Stopped { .. } | End::Retired | End::Ended(WriterEnd::Unusable(_)) | End::Unreadable(_) => {
@@ -331,14 +374,32 @@ impl Composed {
     }
 
     pub fn step_down(&self, state: &mut State, worker: usize, why: Option<&Why>) {
+        self.seen.note(Sight::SteppedDown);
         self.end_term(state, worker);
+        let life = state.workers[worker].life;
         let Role::Holder(holder) = &mut state.workers[worker].role else { return };
         let release = holder.release();
         if matches!(why, Some(Why::Lost | Why::Corrupt)) {
-            state.workers[worker].role = Role::Standby(self.standby(worker));
+            state.workers[worker].role = Role::Standby(self.standby(worker, life));
         } else {
             state.workers[worker].role = Role::Releasing;
-            state.workers[worker].lease_call = Some(LeaseCall::Asked(LeaseRequest::Write(release)));
+            self.ask(state, worker, LeaseRequest::Write(release));
+        }
+    }
+
+    /// The worker is gone, with all that it knew; what it asked for may still happen.
+    pub fn crash(&self, state: &mut State, worker: usize) {
+        self.end_term(state, worker);
+        let subject = &mut state.workers[worker];
+        if let Some((LeaseCall::Asked(LeaseRequest::Write(write) | LeaseRequest::Raise(write)), _)) = subject.lease_call.take() {
+            state.late_writes.push(write);
+        }
+        (subject.last_read, subject.doubts) = (None, false);
+        if self.come_back {
+            subject.life += 1;
+            subject.role = Role::Standby(self.standby(worker, subject.life));
+        } else {
+            subject.role = Role::Crashed;
         }
     }
 }

@@ -3,11 +3,12 @@
 //! Hosts crash (their future is dropped wherever it is), sleep (they are not polled while time goes on), stop, and lose answers; the doubles of the ports
 //! are shared by all of them. A ledger sees every effect begin: none without the lease, and no acknowledgement of what is not durable.
 //!
-//! `SHELL_SEEDS=17,100..200 cargo test -p causeway-shell --features paused` runs just those. What a seed draws is the faults; the ids and the jitter of the
-//! hosts come from the operating system, so that a seed may need to be run several times to fail again.
+//! `SHELL_SEEDS=17,100..200 cargo test -p causeway-shell` runs just those seeds. A seed draws the faults, the clocks, the ids and the jitter: the same
+//! seed is the same run, call for call.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "tests")]
 
 mod ports;
+mod scenarios;
 mod world;
 
 use std::time::Instant;
@@ -15,9 +16,30 @@ use world::{Played, play};
 
 const SEEDS: u64 = 300;
 
+/// Runs on a runtime whose time jumps to the next deadline whenever nobody has anything to do.
+fn on_paused_time<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(work)
+}
+
 fn run(seed: u64) -> Played {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    runtime.block_on(play(seed))
+    on_paused_time(play(seed, 100))
+}
+
+#[test]
+fn a_clock_that_no_lease_allows_for_is_noticed() {
+    let noticed = |seed: &u64| !on_paused_time(play(*seed, 30)).violations.is_empty();
+    assert!((0..100).any(|seed| noticed(&seed)), "the ledger sees nothing");
+}
+
+#[test]
+fn the_same_seed_is_the_same_run() {
+    let traces: Vec<u64> = (0..6).map(|seed| run(seed).trace).collect();
+    for (seed, trace) in (0..6).zip(&traces) {
+        let again = run(seed);
+        assert_eq!(again.trace, *trace, "seed {seed}");
+    }
+    let different: std::collections::BTreeSet<&u64> = traces.iter().collect();
+    assert_eq!(different.len(), traces.len(), "other seeds are other runs");
 }
 
 fn seeds() -> Vec<u64> {
@@ -55,7 +77,6 @@ fn hosts_that_crash_sleep_and_lose_answers_lose_nothing_and_never_act_without_th
     if seeds.len() as u64 >= SEEDS {
         for (count, what) in [
             (all.holders - seeds.len() as u64, "take-overs"),
-            (all.refused_puts, "refused puts"),
             (all.repeated as u64, "repeats"),
             (all.crashes, "crashes"),
             (all.pauses, "pauses"),

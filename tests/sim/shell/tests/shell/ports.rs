@@ -14,6 +14,7 @@ use causeway_ports::{
     SourceCounters, SourceEvent, StoreUsage,
 };
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -30,6 +31,8 @@ pub struct Truth {
     pub acts: u64,
     pub refused_puts: u64,
     pub violations: Vec<String>,
+    /// A hash over every call, its host and its moment, in order.
+    pub trace: u64,
 }
 
 /// The shared stores, and the ledger.
@@ -39,6 +42,7 @@ pub struct Shared {
     pub outbox: FaultyOutbox<MemoryOutbox>,
     pub sink: FakeSink,
     pub broker: FakeBroker,
+    began: tokio::time::Instant,
     truth: Mutex<Truth>,
 }
 
@@ -51,6 +55,7 @@ impl Shared {
             outbox: FaultyOutbox::new(MemoryOutbox::new()),
             sink: FakeSink::default(),
             broker: FakeBroker::new(),
+            began: tokio::time::Instant::now(),
             truth: Mutex::default(),
         })
     }
@@ -63,8 +68,19 @@ impl Shared {
         self.truth(|truth| truth.violations.push(what));
     }
 
+    /// Adds a call of a host to the trace.
+    fn note(&self, host: &str, what: &str) {
+        let at = self.began.elapsed();
+        self.truth(|truth| {
+            let mut hash = DefaultHasher::new();
+            (truth.trace, at, host, what).hash(&mut hash);
+            truth.trace = hash.finish();
+        });
+    }
+
     /// An effect begins on a host: then the lease has to be its own.
     fn acts(&self, host: &str, what: &str) {
+        self.note(host, what);
         self.truth(|truth| {
             truth.acts += 1;
             if truth.holder != host {
@@ -100,9 +116,11 @@ pub struct Host {
 #[async_trait]
 impl Leases for Host {
     async fn read(&self, key: &str) -> Result<Option<RawLease>, Fault> {
+        self.shared.note(&self.name, "look at the lease");
         self.shared.leases.read(key).await
     }
     async fn write(&self, key: &str, write: &LeaseWrite) -> Outcome<LeaseAnswer> {
+        self.shared.note(&self.name, "write the lease");
         let outcome = self.shared.leases.write(key, write).await;
         self.shared.look_at_lease().await;
         outcome
@@ -138,12 +156,13 @@ impl Outbox for Host {
     async fn put(&self, log: &LogName, slot: Slot, row: &Row) -> Outcome<Put> {
         self.shared.acts(&self.name, "put a row");
         let outcome = self.shared.outbox.put(log, slot, row).await;
-        // Whoever waits for the answer: what stands there is what counts.
-        if let (Row::Segment(segment), Outcome::Done(Put::Stored)) = (row, self.shared.outbox.inner().put(log, slot, row).await) {
+        // Whatever became of the answer: what stands there is what counts.
+        let page = self.shared.outbox.inner().read_page(log, Slot(slot.0 - 1), slot).await.unwrap();
+        if let (Row::Segment(segment), Some((_, standing))) = (row, page.rows.first())
+            && standing.id() == row.id()
+        {
             let numbers = unpack(segment).unwrap().into_iter().map(|entry| number_of(&entry.message.payload));
-            if !matches!(outcome, Outcome::NotDone(_)) {
-                self.shared.truth(|truth| truth.durable.extend(numbers));
-            }
+            self.shared.truth(|truth| truth.durable.extend(numbers));
         }
         if matches!(outcome, Outcome::Done(Put::Occupied(_))) {
             self.shared.truth(|truth| truth.refused_puts += 1);

@@ -12,18 +12,28 @@ use causeway_core::units::{Instant, UnixMillis};
 use causeway_ports::Clock;
 use causeway_ports::fake::{Injection, LeaseCall, OutboxCall};
 use causeway_sim::rng::Rng;
-use causeway_worker::parts::{LeaseParts, LogKind, RouteParts, SessionParts};
+use causeway_worker::parts::{LeaseParts, LogKind, RandomBits, RouteParts, SessionParts};
 use causeway_worker::run::{RunError, SessionEnd, run_session};
 use causeway_worker::status::StatusBoard;
 use causeway_worker::telemetry::Metrics;
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-const TTL: Duration = Duration::from_secs(5);
+/// How long the lease holds.
+pub const TTL: Duration = Duration::from_secs(5);
+/// How long a call to the lease store may take.
+pub const CALL_TIMEOUT: Duration = Duration::from_secs(1);
+/// How often one that waits looks at the lease.
+pub const POLL: Duration = Duration::from_secs(1);
+/// After how long without its broker an owner steps down.
+pub const BROKER_STEP_DOWN: Duration = Duration::from_secs(2);
+/// How long an owner that steps down settles what is in flight.
+pub const GRACE: Duration = Duration::from_secs(1);
+/// Messages of a seed.
 const MESSAGES: u64 = 60;
 /// Everything has to arrive within this once nothing goes wrong any more: of the runtime's time, which costs nothing.
 const CONVERGENCE: Duration = Duration::from_secs(300);
@@ -31,13 +41,15 @@ const CONVERGENCE: Duration = Duration::from_secs(300);
 /// The clocks of a host: they follow the runtime's, each from another beginning.
 struct HostClock {
     began: tokio::time::Instant,
+    /// How fast it goes, in percent.
+    pace: u64,
     boot: u64,
     wall: u64,
 }
 
 impl Clock for HostClock {
     fn now(&self) -> Instant {
-        Instant::from_nanos(self.boot + u64::try_from(self.began.elapsed().as_nanos()).unwrap())
+        Instant::from_nanos(self.boot + u64::try_from(self.began.elapsed().as_nanos()).unwrap() * self.pace / 100)
     }
 
     fn wall(&self) -> UnixMillis {
@@ -45,14 +57,16 @@ impl Clock for HostClock {
     }
 }
 
-struct Running {
+/// A host, from its start to its end.
+pub struct Running {
+    name: String,
     task: JoinHandle<Result<SessionEnd, RunError>>,
     stop: CancellationToken,
     asleep: watch::Sender<bool>,
 }
 
 /// What a seed came to.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct Played {
     pub violations: Vec<String>,
     pub holders: u64,
@@ -65,14 +79,20 @@ pub struct Played {
     pub stops: u64,
     pub lost: u64,
     pub disconnects: u64,
+    pub trace: u64,
 }
 
-struct World {
+/// Hosts, and what they share.
+pub struct World {
     rng: Rng,
-    shared: Arc<Shared>,
-    hosts: Vec<Option<Running>>,
+    pub shared: Arc<Shared>,
+    pub hosts: Vec<Option<Running>>,
     lives: u64,
+    /// How fast the clock of every other host goes, in percent.
+    pub pace: u64,
     began: tokio::time::Instant,
+    /// Messages that were published or will be.
+    messages: u64,
     played: Played,
 }
 
@@ -92,15 +112,12 @@ async fn with_sleep<T>(work: impl Future<Output = T>, mut asleep: watch::Receive
 }
 
 /// Plays a seed on the present runtime, whose time has to be paused.
-pub async fn play(seed: u64) -> Played {
+///
+/// With a `pace` other than 100 percent every other host has a clock that no lease allows for.
+pub async fn play(seed: u64, pace: u64) -> Played {
     let mut rng = Rng::new(seed);
     let hosts = 2 + rng.index(2);
-    let mut world =
-        World { rng, shared: Shared::new(), hosts: Vec::new(), lives: 0, began: tokio::time::Instant::now(), played: Played::default() };
-    for _ in 0..hosts {
-        let running = world.start();
-        world.hosts.push(Some(running));
-    }
+    let mut world = World::new(rng, hosts, MESSAGES, pace);
     let publisher = tokio::spawn(publish(Arc::clone(&world.shared), Rng::new(seed ^ 0xBEEF)));
     for _ in 0..14 {
         let pause = Duration::from_millis(world.rng.between(10, 6_000));
@@ -109,8 +126,7 @@ pub async fn play(seed: u64) -> Played {
     }
     publisher.await.unwrap();
     world.heal().await;
-    world.end().await;
-    world.played
+    world.end().await
 }
 
 async fn publish(shared: Arc<Shared>, mut rng: Rng) {
@@ -121,36 +137,90 @@ async fn publish(shared: Arc<Shared>, mut rng: Rng) {
 }
 
 impl World {
+    /// So many hosts that begin at once, and `messages` messages to come.
+    pub fn new(rng: Rng, hosts: usize, messages: u64, pace: u64) -> Self {
+        let (shared, began) = (Shared::new(), tokio::time::Instant::now());
+        let mut world = Self { rng, shared, hosts: Vec::new(), lives: 0, pace, began, messages, played: Played::default() };
+        for _ in 0..hosts {
+            let running = world.start();
+            world.hosts.push(Some(running));
+        }
+        world
+    }
+
+    /// Waits until the lease is with a host other than `before`; answers which one that is.
+    pub async fn holder_after(&self, before: &str) -> usize {
+        loop {
+            let holder = self.shared.truth(|truth| truth.holder.clone());
+            let of_holder = |host: &Option<Running>| host.as_ref().is_some_and(|running| running.name == holder);
+            if let Some(nth) = self.hosts.iter().position(of_holder).filter(|_| holder != before) {
+                return nth;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// The host's name in this life.
+    pub fn name_of(&self, nth: usize) -> String {
+        self.hosts[nth].as_ref().map(|running| running.name.clone()).unwrap_or_default()
+    }
+
+    /// Publishes these messages at once.
+    pub fn publish(&mut self, numbers: core::ops::RangeInclusive<u64>) {
+        for number in numbers {
+            self.shared.broker.publish_text("in", "t", &number.to_string());
+        }
+    }
+
+    /// Waits until the destination has so many different messages.
+    pub async fn arrived(&self, count: usize) {
+        while self.distinct().len() < count {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    fn distinct(&self) -> BTreeSet<u64> {
+        self.shared.sink.accepted().iter().map(|entry| number_of(&entry.message.payload)).collect()
+    }
+
+    /// The host does nothing for a while, and its clock goes on.
+    pub fn sleep(&mut self, nth: usize, span: Duration) {
+        if let Some(running) = &self.hosts[nth] {
+            self.played.pauses += 1;
+            let asleep = running.asleep.clone();
+            asleep.send_replace(true);
+            tokio::spawn(async move {
+                tokio::time::sleep(span).await;
+                asleep.send_replace(false);
+            });
+        }
+    }
+
     fn start(&mut self) -> Running {
         self.lives += 1;
         let name = format!("h{}", self.lives);
         let host = Host { name: name.clone(), shared: Arc::clone(&self.shared) };
         let clock = Arc::new(HostClock {
             began: self.began,
+            pace: if self.lives.is_multiple_of(2) { self.pace } else { 100 },
             boot: 1_000_000_000_000 + self.rng.between(0, 1_000_000_000_000_000),
             wall: 1_700_000_000_000 + self.rng.between(0, 100_000_000),
         });
         let (stop, asleep) = (CancellationToken::new(), watch::Sender::new(false));
-        let parts = parts(&host, clock, stop.clone());
+        let bits = Mutex::new(Rng::new(self.rng.bits()));
+        let parts = parts(&host, clock, bits, stop.clone());
         let task = tokio::spawn(with_sleep(run_session(parts), asleep.subscribe()));
-        Running { task, stop, asleep }
+        Running { name, task, stop, asleep }
     }
 
     async fn go_wrong(&mut self) {
         let nth = self.rng.index(self.hosts.len());
         let lost = || Fault::new(FaultCode::Timeout, "no answer");
-        match self.rng.index(9) {
+        match self.rng.index(11) {
             0 => self.crash(nth),
             1 | 2 => {
-                if let Some(running) = &self.hosts[nth] {
-                    self.played.pauses += 1;
-                    let (asleep, span) = (running.asleep.clone(), Duration::from_millis(self.rng.between(100, 12_500)));
-                    asleep.send_replace(true);
-                    tokio::spawn(async move {
-                        tokio::time::sleep(span).await;
-                        asleep.send_replace(false);
-                    });
-                }
+                let span = Duration::from_millis(self.rng.between(100, 12_500));
+                self.sleep(nth, span);
             }
             3 => {
                 if let Some(running) = self.hosts[nth].take() {
@@ -166,14 +236,20 @@ impl World {
                 tokio::time::sleep(Duration::from_millis(self.rng.between(10, 3_000))).await;
                 self.shared.broker.reconnect(true);
             }
+            5 => drop(self.shared.outbox.apply_late().await),
             kind => {
                 self.played.lost += 1;
                 let times = 1 + self.rng.index(6) as u64;
                 let injection = match kind {
-                    5 => Injection::LoseAnswer(lost()),
-                    6 => Injection::LoseRequest(lost()),
-                    7 => Injection::Refuse(Fault::new(FaultCode::Throttled, "too many requests")),
-                    _ => Injection::Delay(Duration::from_millis(self.rng.between(10, 1_500))),
+                    6 => Injection::LoseAnswer(lost()),
+                    7 => Injection::LoseRequest(lost()),
+                    8 => Injection::Refuse(Fault::new(FaultCode::Throttled, "too many requests")),
+                    9 => Injection::ApplyLate(lost()),
+                    // Some so late that another host owns the session by then.
+                    _ => {
+                        let longest = if self.rng.chance(0.5) { 1_500 } else { 15_000 };
+                        Injection::Delay(Duration::from_millis(self.rng.between(10, longest)))
+                    }
                 };
                 if self.rng.chance(0.5) {
                     let call = self.rng.pick(&[LeaseCall::Read, LeaseCall::Write, LeaseCall::Write]);
@@ -200,7 +276,7 @@ impl World {
     }
 
     /// The process is gone: what it was doing is dropped wherever it is.
-    fn crash(&mut self, nth: usize) {
+    pub fn crash(&mut self, nth: usize) {
         if let Some(running) = self.hosts[nth].take() {
             self.played.crashes += 1;
             running.task.abort();
@@ -209,14 +285,15 @@ impl World {
 
     fn ended(&mut self, end: Result<Result<Result<SessionEnd, RunError>, tokio::task::JoinError>, tokio::time::error::Elapsed>) {
         match end {
-            Ok(Ok(Ok(SessionEnd::Clean | SessionEnd::DeadlinePassed))) => {}
+            Ok(Ok(Ok(SessionEnd::Clean | SessionEnd::DeadlinePassed | SessionEnd::HandedOver))) => {}
             Ok(Ok(Err(error))) => self.shared.violated(format!("a host ended: {error}")),
             Ok(Err(error)) => self.shared.violated(format!("a host panicked: {error}")),
             Err(_) => self.shared.violated("a host that was told to stop is still there".to_owned()),
         }
     }
 
-    async fn heal(&mut self) {
+    /// Nothing goes wrong any more; then everything has to arrive.
+    pub async fn heal(&mut self) {
         self.shared.leases.heal();
         self.shared.outbox.heal();
         self.shared.broker.reconnect(true);
@@ -224,28 +301,25 @@ impl World {
         for running in self.hosts.iter().flatten() {
             running.asleep.send_replace(false);
         }
-        let shared = Arc::clone(&self.shared);
         let all_arrived = async {
-            loop {
-                let arrived: BTreeSet<u64> = shared.sink.accepted().iter().map(|entry| number_of(&entry.message.payload)).collect();
-                if arrived.len() as u64 == MESSAGES && shared.broker.held() == 0 {
-                    return;
-                }
+            while self.distinct().len() as u64 != self.messages || self.shared.broker.held() > 0 {
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }
         };
         if tokio::time::timeout(CONVERGENCE, all_arrived).await.is_err() {
-            let arrived: BTreeSet<u64> = self.shared.sink.accepted().iter().map(|entry| number_of(&entry.message.payload)).collect();
+            let arrived = self.distinct();
             let lost = self.shared.truth(|truth| truth.acknowledged.difference(&arrived).copied().collect::<Vec<u64>>());
             self.shared.violated(format!(
-                "{} of {MESSAGES} arrived, {} wait at the broker; acknowledged and lost: {lost:?}",
+                "{} of {} arrived, {} wait at the broker; acknowledged and lost: {lost:?}",
                 arrived.len(),
+                self.messages,
                 self.shared.broker.held()
             ));
         }
     }
 
-    async fn end(&mut self) {
+    /// Stops every host; answers what the run came to.
+    pub async fn end(mut self) -> Played {
         for nth in 0..self.hosts.len() {
             let Some(running) = self.hosts[nth].take() else { continue };
             if running.task.is_finished() {
@@ -256,19 +330,27 @@ impl World {
             running.stop.cancel();
             self.ended(tokio::time::timeout(CONVERGENCE, running.task).await);
         }
-        let accepted = self.shared.sink.accepted();
-        let distinct: BTreeSet<u64> = accepted.iter().map(|entry| number_of(&entry.message.payload)).collect();
+        let repeated = self.shared.sink.accepted().len() - self.distinct().len();
         let played = &mut self.played;
         self.shared.truth(|truth| {
             played.violations = core::mem::take(&mut truth.violations);
             (played.holders, played.acts, played.refused_puts) = (truth.holders, truth.acts, truth.refused_puts);
-            played.acknowledged = truth.acknowledged.len();
+            (played.acknowledged, played.trace) = (truth.acknowledged.len(), truth.trace);
         });
-        played.repeated = accepted.len() - distinct.len();
+        played.repeated = repeated;
+        self.played
     }
 }
 
-fn parts(host: &Host, clock: Arc<HostClock>, stop: CancellationToken) -> SessionParts {
+/// The bits that a host draws: the same for the same seed.
+fn draw(bits: &Mutex<Rng>) -> RandomBits {
+    let mut bits = bits.lock().unwrap();
+    let mut wide = || u128::from(bits.bits()) << 64 | u128::from(bits.bits());
+    let (entry_ids, row_ids) = (wide(), wide());
+    RandomBits { entry_ids, row_ids, jitter: bits.bits() }
+}
+
+fn parts(host: &Host, clock: Arc<HostClock>, bits: Mutex<Rng>, stop: CancellationToken) -> SessionParts {
     let shared = Arc::new(host.clone());
     let name = host.name.clone();
     let source_of = host.clone();
@@ -306,16 +388,17 @@ fn parts(host: &Host, clock: Arc<HostClock>, stop: CancellationToken) -> Session
             upkeep,
             hinted: Arc::default(),
             hinter: None,
-            call_timeout: Duration::from_secs(1),
-            poll_interval: Duration::from_secs(1),
+            call_timeout: CALL_TIMEOUT,
+            poll_interval: POLL,
             looks_late: false,
-            step_down_grace: Duration::from_secs(1),
+            step_down_grace: GRACE,
             hold_off: Duration::from_secs(2),
             broker_hold_off: Duration::from_secs(6),
-            broker_health_step_down: Some(Duration::from_secs(2)),
+            broker_health_step_down: Some(BROKER_STEP_DOWN),
             opening_timeout: Duration::from_secs(30),
         }),
         subscriptions: None,
+        random: Arc::new(move || Ok(draw(&bits))),
         metrics: Metrics::default(),
         status: StatusBoard::new("b", &name, Arc::clone(&clock) as Arc<dyn Clock>),
         clock,
