@@ -7,6 +7,8 @@ export const settings: Settings = {
   queue: { name: "telemetry" },
   topicFilter: "telemetry/#",
   managedSubscriptionBaselines: { broker: [] },
+  configFiles: ["config/bridge.yaml", "config/local.yaml"],
+  redriveQueueDeadLetters: true,
   // Tasks are records in an emulator: nothing is pulled. What they would run is run beside it.
   image: `registry.invalid/causeway@sha256:${"0".repeat(64)}`,
   // The functions do run there, on this machine.

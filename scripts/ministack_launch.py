@@ -8,11 +8,14 @@ The additions reach into private names of one release, so that release is assert
 * With AUTH=true, batch calls of SQS are authorised under names that AWS does not have.
 * With AUTH=true, reading several parameters is authorised for all resources, not for the parameters.
 * With AUTH=true, policies that demand TLS shut out a client on plain HTTP, which is all there is on loopback.
+* SQS moves no messages of a dead-letter queue back (StartMessageMoveTask, ListMessageMoveTasks).
+* With AUTH=true, nobody writes down what roles did.
 * Receiving from a queue and deleting from it walk over all messages several times, so that a long queue crawls.
 """
 
 import importlib.metadata
 import json
+import os
 import secrets
 import sys
 import time
@@ -34,6 +37,8 @@ def main() -> None:
     authorise_parameters_by_name()
     treat_loopback_as_tls()
     keep_long_queues_fast()
+    move_messages_of_dead_letter_queues()
+    write_down_what_roles_do()
 
     from ministack.app import main as serve
 
@@ -258,6 +263,102 @@ def keep_long_queues_fast() -> None:
     for table in (value for value in vars(sqs).values() if isinstance(value, dict)):
         if table.get("DeleteMessageBatch") is sqs._act_delete_message_batch:
             table["DeleteMessageBatch"] = delete_batch
+
+
+def move_messages_of_dead_letter_queues() -> None:
+    """The task is done before its answer is given. What the caller must be allowed besides is checked as SQS checks it, in the caller's name."""
+    from ministack.core import iam_evaluator
+    from ministack.services import sqs
+
+    tasks = {}
+
+    def queue_of(arn):
+        for queue in sqs._queues.values():
+            if queue["attributes"].get("QueueArn") == arn:
+                return queue
+        raise sqs._Err("ResourceNotFoundException", "The resource that you specified for the SourceArn parameter doesn't exist.")
+
+    def sources_of(arn):
+        for queue in sqs._queues.values():
+            policy = json.loads(queue["attributes"].get("RedrivePolicy") or "{}")
+            if policy.get("deadLetterTargetArn") == arn:
+                yield queue
+
+    def start(data, url):
+        arn = data.get("SourceArn", "")
+        dead, back = queue_of(arn), next(sources_of(arn), None)
+        if back is None:
+            raise sqs._Err("InvalidParameterValue", "Source queue must be configured as a Dead Letter Queue.")
+        iam_evaluator.allowed_besides(("ReceiveMessage", "DeleteMessage"), arn)
+        iam_evaluator.allowed_besides(("SendMessage",), back["attributes"]["QueueArn"])
+        moved, dead["messages"] = dead["messages"], []
+        back["messages"].extend({**message, "visible_at": 0, "receive_count": 0} for message in moved)
+        handle = secrets.token_hex(16)
+        count = len(moved)
+        tasks[arn] = {"TaskHandle": handle, "Status": "COMPLETED", "SourceArn": arn, "ApproximateNumberOfMessagesMoved": count}
+        return {"TaskHandle": handle}
+
+    def listed(data, url):
+        queue_of(data.get("SourceArn", ""))
+        return {"Results": [tasks[data["SourceArn"]]] if data["SourceArn"] in tasks else []}
+
+    for table in (value for value in vars(sqs).values() if isinstance(value, dict)):
+        if table.get("DeleteMessageBatch") is not None and table.get("SendMessage") is sqs._act_send_message:
+            table.update(StartMessageMoveTask=start, ListMessageMoveTasks=listed)
+
+
+def write_down_what_roles_do() -> None:
+    """Each thing that a role was allowed, once, as a line of `roles.jsonl` in the folder of files: role, action, resource.
+
+    A transaction is authorised by what it is made of, and so it is written down.
+    """
+    import contextvars
+    from pathlib import Path
+
+    from ministack.core import iam_actions, iam_evaluator
+
+    enforce, target = iam_evaluator.enforce, iam_actions.extract_resource_arn
+    caller = contextvars.ContextVar("caller", default=None)
+    seen = set()
+    file = Path(os.environ["HOME"]) / "roles.jsonl"
+
+    def write(access_key, action, arn):
+        from ministack.core.responses import get_account_id
+
+        account = get_account_id()
+        principal = iam_evaluator.resolve_principal(access_key or "", account, iam_evaluator.authenticate(access_key or "", account))
+        _, _, role = getattr(principal, "arn", "").partition(":assumed-role/")
+        line = (role.partition("/")[0], action, arn)
+        if role and line not in seen:
+            seen.add(line)
+            with file.open("a") as out:
+                out.write(json.dumps(dict(zip(("role", "action", "resource"), line))) + "\n")
+
+    def enforce_and_write(access_key_id, iam_action, service, region, resource_arn="*", service_context=None):
+        caller.set((access_key_id, service, region))
+        refusal = enforce(access_key_id, iam_action, service, region, resource_arn=resource_arn, service_context=service_context)
+        if refusal is None:
+            write(access_key_id, iam_action, resource_arn)
+        return refusal
+
+    def allowed_besides(operations, arn):
+        from ministack.services import sqs
+
+        if caller.get() is None:
+            return
+        access_key, service, region = caller.get()
+        for operation in operations:
+            if enforce_and_write(access_key, f"sqs:{operation}", service, region, resource_arn=arn):
+                raise sqs._Err("AccessDeniedException", f"not authorized to perform: sqs:{operation} on resource: {arn}")
+
+    def resource(service, method, path, headers, body, query_params, region, account_id):
+        if service == "sqs" and headers.get("x-amz-target", "").endswith(("StartMessageMoveTask", "ListMessageMoveTasks")):
+            return json.loads(body or b"{}").get("SourceArn", "*")
+        return target(service, method, path, headers, body, query_params, region, account_id)
+
+    iam_actions.extract_resource_arn = resource
+    iam_evaluator.enforce = enforce_and_write
+    iam_evaluator.allowed_besides = allowed_besides
 
 
 if __name__ == "__main__":

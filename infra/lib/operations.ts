@@ -14,7 +14,6 @@ export type TableRole = "leases" | "outbox" | "dlq" | "managed_subscriptions" | 
  *
  * - `leases`, `outbox` …: a table; `dlq/by_route` …: one index of it.
  * - `queue/destination`: the queues that the configuration sends to.
- * - `queue/source`: the queues that the configuration receives from.
  * - `queue/dead_letters`: the dead-letter queues of the destinations; only where `redriveQueueDeadLetters` is switched on.
  */
 export type Target =
@@ -23,7 +22,6 @@ export type Target =
   | "dlq/by_category"
   | "commands/by_due"
   | "queue/destination"
-  | "queue/source"
   | "queue/dead_letters";
 
 /** Operations by caller and target, each list sorted. */
@@ -39,7 +37,6 @@ const BRIDGE_TASK = {
   dlq: ["DescribeTable", "GetItem", "PutItem"],
   managed_subscriptions: ["DescribeTable", "GetItem", "PutItem", "UpdateItem"],
   "queue/destination": ["GetQueueAttributes", "SendMessage"],
-  "queue/source": ["ChangeMessageVisibility", "DeleteMessage", "GetQueueAttributes", "GetQueueUrl", "ReceiveMessage"],
 } as const satisfies Partial<Record<Target, readonly string[]>>;
 
 /** The operations of this release. */
@@ -50,18 +47,21 @@ export const OPERATIONS: Operations = {
     // Scan: whether any member of the bridge is alive. PutItem: takes the lease of a log that nobody owns.
     leases: ["GetItem", "PutItem", "Scan"],
     outbox: ["BatchWriteItem", "DeleteItem", "GetItem", "PutItem", "Query"],
-    dlq: ["GetItem", "PutItem", "Query"],
+    dlq: ["GetItem", "PutItem"],
     "dlq/by_category": ["Query"],
-    commands: ["BatchWriteItem", "DeleteItem", "GetItem", "UpdateItem"],
+    commands: ["DeleteItem"],
     "commands/by_due": ["Query"],
-    ledger: ["BatchWriteItem", "DeleteItem", "Query", "Scan"],
+    ledger: ["DeleteItem", "Scan"],
   },
   redrive: {
-    dlq: ["BatchGetItem", "GetItem", "PutItem", "Query", "UpdateItem"],
+    // DeleteItem: the parts of a large letter go in the transaction that makes it a tombstone.
+    dlq: ["BatchGetItem", "DeleteItem", "GetItem", "PutItem", "Query", "UpdateItem"],
     "dlq/by_category": ["Query"],
     "dlq/by_route": ["Query"],
     outbox: ["PutItem"],
-    "queue/destination": ["GetQueueAttributes", "SendMessage"],
+    // Letters of routes without an outbox; and what SQS moves back, it sends in the caller's name.
+    "queue/destination": ["SendMessage"],
+    // ReceiveMessage and DeleteMessage: SQS does them in the caller's name.
     "queue/dead_letters": [
       "DeleteMessage",
       "GetQueueAttributes",

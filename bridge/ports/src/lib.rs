@@ -4,12 +4,14 @@
 //! [`Outcome`], because a request whose answer got lost may still take effect. No implementation retries on its own: whether a second
 //! attempt is right is the core's decision, which can recognise its own writes.
 
+mod clock;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 #[cfg(feature = "fake")]
 pub mod fake;
 mod redrive;
 
+pub use clock::SystemClock;
 pub use redrive::TwoStores;
 
 use async_trait::async_trait;

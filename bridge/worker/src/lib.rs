@@ -2,7 +2,6 @@
 
 pub mod adoption;
 pub mod cli;
-pub mod clock;
 pub mod ecs;
 pub mod hints;
 pub mod http;

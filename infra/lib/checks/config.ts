@@ -21,7 +21,7 @@ export function checkConfig(
   const own = [...document.faults, ...document.notBuilt];
   if (document.faults.length > 0) return own;
   const config = document.value;
-  return [...own, ...cluster(config), ...sessions(config), ...routes(config), ...history(config, baselines)];
+  return [...own, ...cluster(config), ...sessions(config), ...receivers(config), ...routes(config), ...history(config, baselines)];
 }
 
 function cluster(config: BridgeConfig): SynthFault[] {
@@ -75,6 +75,21 @@ function cluster(config: BridgeConfig): SynthFault[] {
     );
   }
   return faults;
+}
+
+/** Nobody receives from a queue in this release, and so nobody is allowed to. */
+function receivers(config: BridgeConfig): SynthFault[] {
+  return (config.receivers ?? []).flatMap((receiver, index) =>
+    receiver.transport === "sqs" && receiver.session_id === undefined
+      ? [
+          refuse(
+            "CAUSEWAY_CFG_016",
+            `receivers[${index}].transport`,
+            `receiver "${receiver.id}" takes messages from a queue, which this release does not do`,
+          ),
+        ]
+      : [],
+  );
 }
 
 /** Whether other tasks reach what listens there. */

@@ -59,7 +59,6 @@ export class BaselineSeeds extends Construct {
     const permissions = statements("baseline", {
       tables: props.tables,
       destinations: [],
-      sources: [],
       deadLetterQueues: [],
     });
     for (const statement of permissions) this.role.addToPolicy(statement);

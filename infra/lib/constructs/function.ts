@@ -108,7 +108,7 @@ export abstract class BridgeFunction extends Construct {
       assumedBy: new iam.ServicePrincipal("lambda.amazonaws.com"),
       description,
     });
-    for (const statement of statements(name, { tables, sources: [], ...queues })) this.role.addToPolicy(statement);
+    for (const statement of statements(name, { tables, ...queues })) this.role.addToPolicy(statement);
     for (const statement of props.configuration.readStatements()) this.role.addToPolicy(statement);
     this.logGroup.grantWrite(this.role);
     acknowledgeOwnStreams(this.role, this.logGroup);

@@ -269,8 +269,6 @@ export class CausewayDynamoDBHA extends Construct {
   public readonly redrive: RedriveFunction;
   /** The queues that the configuration sends to, in its order. */
   public readonly destinations: readonly sqs.IQueue[];
-  /** The queues that the configuration receives from, in its order. */
-  public readonly sources: readonly sqs.IQueue[];
   /** The alarms, unless switched off. */
   public readonly alarms?: BridgeAlarms;
   /** The dashboard, unless switched off. */
@@ -296,7 +294,6 @@ export class CausewayDynamoDBHA extends Construct {
       ...checkTasks({ ...props, image: props.image ?? { kind: "tree" }, ...this.stopping() }),
     ]);
     this.destinations = ends.destinations;
-    this.sources = ends.sources;
     this.network = new BridgeNetwork(this, "Network", props.network);
     this.tables = props.tables ?? new BridgeTables(this, "Tables", { tableNames });
     this.configuration = new ConfigDelivery(this, "Config", {
@@ -364,7 +361,6 @@ export class CausewayDynamoDBHA extends Construct {
       vpc: this.network.vpc,
       vpcSubnets: this.network.vpcSubnets,
       destinations: this.destinations,
-      sources: this.sources,
       ...this.stopping(),
       brokerPorts: sessions.map((session) => session.brokerPort).filter((port) => port > 0),
       startAfter: Object.values(this.baselines.seeds),

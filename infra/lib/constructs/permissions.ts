@@ -9,8 +9,6 @@ export interface Resources {
   readonly tables: IBridgeTables;
   /** The queues that the configuration sends to. */
   readonly destinations: readonly sqs.IQueue[];
-  /** The queues that the configuration receives from. */
-  readonly sources: readonly sqs.IQueue[];
   /** The dead-letter queues that redrive may empty. */
   readonly deadLetterQueues: readonly sqs.IQueue[];
 }
@@ -31,10 +29,9 @@ export function statements(caller: Caller, resources: Resources): iam.PolicyStat
 }
 
 /** What a queue that is encrypted by a key of the customer asks for besides: to send takes a data key, to receive its decryption, and SQS asks both. */
-function queueKeys(caller: Caller, { destinations, sources, deadLetterQueues }: Resources): iam.PolicyStatement[] {
+function queueKeys(caller: Caller, { destinations, deadLetterQueues }: Resources): iam.PolicyStatement[] {
   const used = {
     "queue/destination": destinations,
-    "queue/source": sources,
     "queue/dead_letters": deadLetterQueues,
   } as const;
   const keys = new Set<string>();
@@ -57,8 +54,6 @@ function arnsOf(target: Target, resources: Resources): string[] {
   switch (target) {
     case "queue/destination":
       return resources.destinations.map((queue) => queue.queueArn);
-    case "queue/source":
-      return resources.sources.map((queue) => queue.queueArn);
     case "queue/dead_letters":
       return resources.deadLetterQueues.map((queue) => queue.queueArn);
     default: {

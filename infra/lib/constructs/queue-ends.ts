@@ -5,12 +5,10 @@ import type { SynthFault } from "../checks/fault.ts";
 import { type BridgeConfig, standIn } from "../config-document.ts";
 import { refuseProp } from "./faults.ts";
 
-/** The queues at the ends of a configuration, each once: those that it names by a variable, and those that it names by address. */
+/** The queues that a configuration sends to, each once: those that it names by a variable, and those that it names by address. */
 export class QueueEnds {
   /** Where it sends to. */
   public readonly destinations: readonly sqs.IQueue[];
-  /** Where it receives from. */
-  public readonly sources: readonly sqs.IQueue[];
   /** Addresses that say nothing. */
   public readonly faults: SynthFault[] = [];
   private readonly scope: Construct;
@@ -20,9 +18,7 @@ export class QueueEnds {
     this.scope = scope;
     for (const [name, queue] of Object.entries(queues)) this.byAddress.set(standIn(name), queue);
     const senders = (value.senders ?? []).filter((sender) => sender.session_id === undefined);
-    const receivers = (value.receivers ?? []).filter((receiver) => receiver.session_id === undefined);
     this.destinations = this.all("senders", senders);
-    this.sources = this.all("receivers", receivers);
   }
 
   private all(section: string, ends: { id?: string; options?: Record<string, unknown> }[]): sqs.IQueue[] {

@@ -87,13 +87,6 @@ export interface BridgeServiceProps {
   readonly destinations?: readonly sqs.IQueue[];
 
   /**
-   * Queues that the configuration receives from.
-   *
-   * @default - none
-   */
-  readonly sources?: readonly sqs.IQueue[];
-
-  /**
    * What the containers' environment holds besides what the stack sets itself: variables of the configuration that only exist at deploy.
    *
    * @default - nothing
@@ -332,8 +325,8 @@ export class BridgeService extends Construct {
       assumedBy: new iam.ServicePrincipal("ecs-tasks.amazonaws.com"),
       description: `What the ${kind} tasks of the bridge ${this.props.bridgeId} may do`,
     });
-    const { tables, destinations = [], sources = [] } = this.props;
-    for (const statement of statements(kind, { tables, destinations, sources, deadLetterQueues: [] }))
+    const { tables, destinations = [] } = this.props;
+    for (const statement of statements(kind, { tables, destinations, deadLetterQueues: [] }))
       role.addToPolicy(statement);
     return role;
   }

@@ -8,8 +8,7 @@ use causeway_core::identity::{LaneId, LogName, Slot};
 use causeway_core::outcome::{Fault, FaultClass, Outcome};
 use causeway_core::units::{Instant, UnixMillis};
 use causeway_duties::housekeeping::{Chores, Depth, Prunable, Pruned};
-use causeway_lambda::SystemClock;
-use causeway_ports::{Clock as _, LogRecord};
+use causeway_ports::{Clock as _, LogRecord, SystemClock};
 use std::collections::HashMap;
 
 type Key = HashMap<String, AttributeValue>;

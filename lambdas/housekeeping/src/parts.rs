@@ -1,12 +1,16 @@
 //! What the function is made of.
 
 use crate::chores::TableChores;
+use crate::handler;
+use async_trait::async_trait;
 use causeway_aws::{DynamoDeadLetters, DynamoLeases, DynamoOutbox};
 use causeway_core::config::Config;
 use causeway_core::redrive::Routes;
 use causeway_core::timing::Nanos;
 use causeway_duties::housekeeping::Ports;
-use causeway_lambda::{Emitter, Environment, FunctionError, SystemClock};
+use causeway_lambda::{Emitter, Environment, Function, FunctionError, Invocation};
+use causeway_ports::SystemClock;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,12 +32,10 @@ pub struct Parts {
     pub metrics: Emitter,
 }
 
-impl Parts {
+#[async_trait]
+impl Function for Parts {
     /// Reads the environment and makes clients. Nothing is asked of a table yet.
-    ///
-    /// # Errors
-    /// Where the environment is incomplete or the configuration cannot be read.
-    pub async fn connect() -> Result<Self, FunctionError> {
+    async fn connect() -> Result<Self, FunctionError> {
         let environment = Environment::load(&TABLES).await?;
         let client = || environment.dynamodb();
         let ports = Ports {
@@ -54,6 +56,10 @@ impl Parts {
         let metrics = Emitter::new(&environment.bridge_id, "housekeeping");
         let lease_ttl = environment.config.as_ref().map(lease_ttl).unwrap_or_default();
         Ok(Self { routes: environment.routes()?, lease_ttl, ports, metrics })
+    }
+
+    async fn handle(&self, event: &Value, invocation: &Invocation) -> Result<Value, FunctionError> {
+        handler::handle(event, invocation, self).await
     }
 }
 

@@ -15,46 +15,31 @@ use causeway_core::units::UnixMillis;
 use causeway_ports::{DeadLetters, Leases, LogRecord, LogState, Outbox};
 use futures_util::StreamExt as _;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use world::Stack;
 use xtask::lambda::{Answer, Function};
-use xtask::stack::aws::Aws;
-use xtask::stack::emulators::{Emulator, dynamodb_local_home};
-use xtask::stack::ports::free_port;
-use xtask::stack::process::Lifetime;
+
+#[path = "../../runtime/tests/world/mod.rs"]
+mod world;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
 struct World {
-    aws: Aws,
+    stack: Stack,
     outbox: DynamoOutbox,
     leases: DynamoLeases,
-    environment: BTreeMap<String, String>,
-    _emulator: Emulator,
-    _dir: tempfile::TempDir,
 }
 
 async fn world() -> World {
-    let dir = tempfile::tempdir().unwrap();
-    let port = free_port().unwrap();
-    let emulator = match dynamodb_local_home() {
-        Some(home) => Emulator::dynamodb_local(&home, dir.path(), port, Lifetime::Bound).await.unwrap(),
-        None => Emulator::ministack(dir.path(), port, Lifetime::Bound).await.unwrap(),
-    };
-    let aws = Aws::new(emulator.endpoint(), emulator.endpoint()).await;
-    let mut environment = aws.environment();
-    environment.insert("CAUSEWAY_BRIDGE_ID".to_owned(), "plant-1".to_owned());
-    for role in ["leases", "outbox", "dlq", "commands", "ledger"] {
-        environment.insert(format!("CAUSEWAY_{}_TABLE", role.to_uppercase()), role.to_owned());
-    }
+    let stack = Stack::start(&["leases", "outbox", "dlq", "commands", "ledger"]).await;
+    let aws = &stack.aws;
     let (outbox, leases) = (DynamoOutbox::new(aws.dynamodb.clone(), "outbox"), DynamoLeases::new(aws.dynamodb.clone(), "leases"));
     outbox.create().await.unwrap();
     leases.create().await.unwrap();
     DynamoDeadLetters::new(aws.dynamodb.clone(), "dlq").create().await.unwrap();
     create_missing_tables(&aws.dynamodb, &[(&COMMANDS, "commands"), (&LEDGER, "ledger")], &[]).await.unwrap();
-    World { aws, outbox, leases, environment, _emulator: emulator, _dir: dir }
+    World { stack, outbox, leases }
 }
 
 fn wall() -> UnixMillis {
@@ -85,7 +70,7 @@ fn segment(slot: u64, expires_at: Option<UnixMillis>) -> Row {
 
 impl World {
     async fn function(&self) -> Function {
-        Function::start(Path::new(env!("CARGO_BIN_EXE_housekeeping")), "housekeeping", &self.environment).await.unwrap()
+        self.stack.function(env!("CARGO_BIN_EXE_housekeeping")).await
     }
 
     async fn log_of(&self, rows: u64, expires_at: Option<UnixMillis>) {
@@ -109,7 +94,7 @@ impl World {
 }
 
 async fn invoke(function: &Function, event: &Value, timeout: Duration) -> Answer {
-    let answer = function.invoke(&serde_json::to_vec(event).unwrap(), timeout).await.unwrap().0;
+    let answer = world::invoke(function, event, timeout).await;
     assert!(!answer.failed, "{answer:?}");
     answer
 }
@@ -161,7 +146,7 @@ async fn expired_entries_of_a_log_that_nobody_owns_become_dead_letters_and_gauge
     let after = invoke(&function, &json!({"op": "sweep"}), PATIENCE).await;
     let gauges = &after.payload["gauges"];
     assert_eq!((&gauges["outbox_pending"], &gauges["dlq_depth"], &gauges["logs_without_owner"]), (&json!(0), &json!(300), &json!(0)));
-    let letters = DynamoDeadLetters::new(world.aws.dynamodb.clone(), "dlq");
+    let letters = DynamoDeadLetters::new(world.stack.aws.dynamodb.clone(), "dlq");
     let letter = letters.get(Id128(7)).await.unwrap().unwrap();
     assert_eq!((letter.error_code.as_str(), letter.session.as_str()), ("MESSAGE_EXPIRED", "s"));
 }
@@ -174,18 +159,18 @@ async fn rows_whose_retention_is_over_go_and_others_stay() {
     // The store would remove what is over by itself, sooner here than AWS does, and there would be nothing to see.
     for table in ["commands", "ledger"] {
         let off = TimeToLiveSpecification::builder().attribute_name("ttl").enabled(false).build().unwrap();
-        world.aws.dynamodb.update_time_to_live().table_name(table).time_to_live_specification(off).send().await.unwrap();
+        world.stack.aws.dynamodb.update_time_to_live().table_name(table).time_to_live_specification(off).send().await.unwrap();
     }
     for (id, ttl) in [("over", now - 10), ("young", now + 1_000)] {
-        let put = world.aws.dynamodb.put_item().table_name("commands").item("pk", s(&format!("CMD#{id}")));
+        let put = world.stack.aws.dynamodb.put_item().table_name("commands").item("pk", s(&format!("CMD#{id}")));
         put.item("due_shard", n(3)).item("due_at", n(wall().0 - 1_000)).item("ttl", n(ttl)).send().await.unwrap();
-        let put = world.aws.dynamodb.put_item().table_name("ledger").item("pk", s("client")).item("sk", s(id));
+        let put = world.stack.aws.dynamodb.put_item().table_name("ledger").item("pk", s("client")).item("sk", s(id));
         put.item("ttl", n(ttl)).send().await.unwrap();
     }
     let answer = invoke(&world.function().await, &json!({"op": "sweep"}), PATIENCE).await;
     assert_eq!((swept(&answer, "commands_deleted"), swept(&answer, "ledger_pruned")), (1, 1), "{}", answer.payload);
     for table in ["commands", "ledger"] {
-        let left = world.aws.dynamodb.scan().table_name(table).send().await.unwrap();
+        let left = world.stack.aws.dynamodb.scan().table_name(table).send().await.unwrap();
         assert_eq!(left.count, 1, "{table}");
     }
 }
@@ -195,19 +180,19 @@ async fn bad_events_and_missing_tables_are_errors_that_name_the_field() {
     let mut world = world().await;
     let function = world.function().await;
     for (event, field) in [(json!({}), "event"), (json!({"op": "x"}), "op"), (json!({"op": "sweep", "shards": []}), "shards")] {
-        let (answer, _) = function.invoke(&serde_json::to_vec(&event).unwrap(), PATIENCE).await.unwrap();
+        let answer = world::invoke(&function, &event, PATIENCE).await;
         assert_eq!(
             (answer.failed, &answer.payload["error"]["code"], &answer.payload["error"]["field"]),
             (true, &json!("invalid_request"), &json!(field))
         );
     }
     for name in ["CAUSEWAY_OUTBOX_TABLE", "CAUSEWAY_LEASES_TABLE", "CAUSEWAY_DLQ_TABLE"] {
-        let right = world.environment.insert(name.to_owned(), "missing".to_owned()).unwrap();
+        let right = world.stack.environment.insert(name.to_owned(), "missing".to_owned()).unwrap();
         let (answer, _) = world.function().await.invoke(b"{\"op\": \"sweep\"}", PATIENCE).await.unwrap();
         assert_eq!(
             (answer.failed, &answer.payload["error"]["code"], &answer.payload["error"]["field"]),
             (true, &json!("not_found"), &json!(name))
         );
-        world.environment.insert(name.to_owned(), right);
+        world.stack.environment.insert(name.to_owned(), right);
     }
 }

@@ -1,10 +1,13 @@
 //! What the function is made of.
 
+use crate::handler;
+use async_trait::async_trait;
 use causeway_aws::{DynamoDeadLetters, DynamoRedrives, SqsOptions, SqsSink};
 use causeway_core::redrive::Routes;
 use causeway_duties::redrive::Ports;
-use causeway_lambda::{Emitter, Environment, FunctionError, SystemClock};
-use causeway_ports::Sink;
+use causeway_lambda::{Emitter, Environment, Function, FunctionError, Invocation};
+use causeway_ports::{Sink, SystemClock};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -24,12 +27,10 @@ pub struct Parts {
     pub metrics: Emitter,
 }
 
-impl Parts {
+#[async_trait]
+impl Function for Parts {
     /// Reads the environment and makes clients. Nothing is asked of a table yet.
-    ///
-    /// # Errors
-    /// Where the environment is incomplete or the configuration cannot be read.
-    pub async fn connect() -> Result<Self, FunctionError> {
+    async fn connect() -> Result<Self, FunctionError> {
         let environment = Environment::load(&TABLES).await?;
         let (dlq, outbox) = (environment.table("CAUSEWAY_DLQ_TABLE"), environment.table("CAUSEWAY_OUTBOX_TABLE"));
         let letters = DynamoDeadLetters::new(environment.dynamodb()?, dlq);
@@ -39,6 +40,10 @@ impl Parts {
         let sqs = environment.aws.sqs(None).map_err(|fault| FunctionError::of("AWS_REGION", &fault))?;
         let metrics = Emitter::new(&environment.bridge_id, "redrive");
         Ok(Self { routes: environment.routes()?, ports, sqs, metrics })
+    }
+
+    async fn handle(&self, event: &Value, invocation: &Invocation) -> Result<Value, FunctionError> {
+        handler::handle(event, invocation, self).await
     }
 }
 

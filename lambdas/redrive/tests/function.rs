@@ -12,41 +12,27 @@ use causeway_core::units::UnixMillis;
 use causeway_ports::{DeadLetterFilter, DeadLetters, Outbox};
 use futures_util::StreamExt as _;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
-use std::path::Path;
 use std::time::Duration;
+use world::Stack;
 use xtask::lambda::{Answer, Function};
-use xtask::stack::aws::Aws;
-use xtask::stack::emulators::{Emulator, dynamodb_local_home};
-use xtask::stack::ports::free_port;
-use xtask::stack::process::Lifetime;
+
+#[path = "../../runtime/tests/world/mod.rs"]
+mod world;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
 struct World {
-    aws: Aws,
+    stack: Stack,
     letters: DynamoDeadLetters,
-    environment: BTreeMap<String, String>,
-    _emulator: Emulator,
-    _dir: tempfile::TempDir,
 }
 
 async fn world() -> World {
-    let dir = tempfile::tempdir().unwrap();
-    let port = free_port().unwrap();
-    let emulator = match dynamodb_local_home() {
-        Some(home) => Emulator::dynamodb_local(&home, dir.path(), port, Lifetime::Bound).await.unwrap(),
-        None => Emulator::ministack(dir.path(), port, Lifetime::Bound).await.unwrap(),
-    };
-    let aws = Aws::new(emulator.endpoint(), emulator.endpoint()).await;
-    let mut environment = aws.environment();
-    for (name, value) in [("CAUSEWAY_BRIDGE_ID", "plant-1"), ("CAUSEWAY_DLQ_TABLE", "dlq"), ("CAUSEWAY_OUTBOX_TABLE", "outbox")] {
-        environment.insert(name.to_owned(), value.to_owned());
-    }
+    let stack = Stack::start(&["dlq", "outbox"]).await;
+    let aws = &stack.aws;
     let letters = DynamoDeadLetters::new(aws.dynamodb.clone(), "dlq");
     letters.create().await.unwrap();
     DynamoOutbox::new(aws.dynamodb.clone(), "outbox").create().await.unwrap();
-    World { aws, letters, environment, _emulator: emulator, _dir: dir }
+    World { stack, letters }
 }
 
 impl World {
@@ -58,7 +44,7 @@ impl World {
     }
 
     async fn function(&self) -> Function {
-        Function::start(Path::new(env!("CARGO_BIN_EXE_redrive")), "redrive", &self.environment).await.unwrap()
+        self.stack.function(env!("CARGO_BIN_EXE_redrive")).await
     }
 
     async fn in_state(&self, state: DeadLetterState) -> usize {
@@ -77,7 +63,7 @@ impl World {
     async fn mail(&self) -> i32 {
         let (mut count, mut start) = (0, None);
         loop {
-            let query = self.aws.dynamodb.query().table_name("outbox").select(Select::Count).consistent_read(true);
+            let query = self.stack.aws.dynamodb.query().table_name("outbox").select(Select::Count).consistent_read(true);
             let query =
                 query.key_condition_expression("pk = :pk").expression_attribute_values(":pk", AttributeValue::S("MAIL#plant-1#s".into()));
             let answer = query.set_exclusive_start_key(start).send().await.unwrap();
@@ -107,7 +93,7 @@ fn letter(id: u128) -> DeadLetter {
 }
 
 async fn invoke(function: &Function, event: &Value) -> Answer {
-    function.invoke(&serde_json::to_vec(event).unwrap(), PATIENCE).await.unwrap().0
+    world::invoke(function, event, PATIENCE).await
 }
 
 fn count(answer: &Answer, name: &str) -> u64 {
@@ -210,13 +196,13 @@ async fn bad_events_and_missing_tables_are_errors_that_name_the_field_and_change
     let nothing = invoke(&function, &json!({"filter": {"route_id": "none"}, "dry_run": false})).await;
     assert_eq!((nothing.failed, count(&nothing, "matched"), &nothing.payload["errors"]), (false, 0, &json!([])));
     for name in ["CAUSEWAY_DLQ_TABLE", "CAUSEWAY_OUTBOX_TABLE"] {
-        let right = world.environment.insert(name.to_owned(), "missing".to_owned()).unwrap();
+        let right = world.stack.environment.insert(name.to_owned(), "missing".to_owned()).unwrap();
         let answer = invoke(&world.function().await, &json!({"all": true, "dry_run": false})).await;
         assert_eq!(
             (answer.failed, &answer.payload["error"]["code"], &answer.payload["error"]["field"]),
             (true, &json!("not_found"), &json!(name))
         );
-        world.environment.insert(name.to_owned(), right);
+        world.stack.environment.insert(name.to_owned(), right);
     }
     assert_eq!((world.mail().await, world.in_state(DeadLetterState::Dead).await), (0, 3));
 }

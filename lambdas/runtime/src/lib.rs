@@ -1,13 +1,11 @@
 //! What the two functions share: their environment, their errors, the way that an invocation is answered, and the line of metrics.
 
-mod clock;
 mod environment;
 mod error;
 mod serve;
 mod telemetry;
 
-pub use clock::SystemClock;
 pub use environment::{Environment, random};
 pub use error::FunctionError;
-pub use serve::{Invocation, serve};
+pub use serve::{Function, Invocation, run};
 pub use telemetry::{Emitter, start_logs};

@@ -3,9 +3,10 @@
 //! The runtime's own way to fail has room for a type and a text. A function of ours fails with `{"error": {"code", "field", "message"}}` as its
 //! payload, so the answer is sent from a layer around it; polling, the context and the process's life stay the runtime's.
 
-use crate::{FunctionError, SystemClock};
+use crate::{FunctionError, start_logs};
+use async_trait::async_trait;
 use causeway_core::units::Instant;
-use causeway_ports::Clock as _;
+use causeway_ports::{Clock as _, SystemClock};
 use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context as TaskContext, Poll};
@@ -16,6 +17,7 @@ use lambda_runtime_api_client::body::Body;
 use lambda_runtime_api_client::{BoxError, Client, build_request};
 use serde_json::Value;
 use std::sync::Arc;
+use tokio::sync::OnceCell;
 
 /// Time kept back for the answer: a tenth of what there is, within these bounds.
 const MARGIN: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
@@ -48,11 +50,39 @@ impl Invocation {
     }
 }
 
-/// Answers invocations with `handler` until Lambda ends the process.
+/// A function: what it is made of, and what it does with an event.
+#[async_trait]
+pub trait Function: Sized + Send + Sync + 'static {
+    /// Makes the parts that every invocation uses.
+    ///
+    /// # Errors
+    /// Where the environment is incomplete or the configuration cannot be read.
+    async fn connect() -> Result<Self, FunctionError>;
+
+    /// Carries out one event.
+    ///
+    /// # Errors
+    /// A bad event, or a store without which nothing could be done.
+    async fn handle(&self, event: &Value, invocation: &Invocation) -> Result<Value, FunctionError>;
+}
+
+/// Answers invocations with `F` until Lambda ends the process.
 ///
 /// # Errors
 /// Where the runtime's interface cannot be reached.
-pub async fn serve<H, F>(handler: H) -> Result<(), Error>
+pub async fn run<F: Function>() -> Result<(), Error> {
+    start_logs();
+    let parts = Arc::new(OnceCell::new());
+    // While the process starts, which costs nothing; what fails now is tried again, and told, by the first invocation.
+    drop(parts.get_or_try_init(F::connect).await.inspect_err(|error| tracing::warn!(%error, "not ready yet")));
+    serve(move |event, invocation| {
+        let parts = Arc::clone(&parts);
+        async move { parts.get_or_try_init(F::connect).await?.handle(&event, &invocation).await }
+    })
+    .await
+}
+
+async fn serve<H, F>(handler: H) -> Result<(), Error>
 where
     H: Fn(Value, Invocation) -> F + Send + Sync + 'static,
     F: Future<Output = Result<Value, FunctionError>> + Send + 'static,

@@ -3,9 +3,11 @@
 use crate::cloud::Cloud;
 use crate::stack::{Container, Made};
 use anyhow::{Context as _, Result, ensure};
+use aws_sdk_sqs::error::DisplayErrorContext;
+use aws_sdk_sqs::types::MessageAttributeValue;
 use bytes::Bytes;
 use causeway_aws::DynamoDeadLetters;
-use causeway_core::dead_letter::{DeadLetter, Destination};
+use causeway_core::dead_letter::{DeadLetter, DeadLetterState, Destination};
 use causeway_core::identity::Id128;
 use causeway_core::message::{Entry, Message};
 use causeway_core::outcome::{Fault, FaultCode, Outcome};
@@ -14,6 +16,7 @@ use causeway_ports::DeadLetters as _;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::Range;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use xtask::ledger::consumer::Consumer;
@@ -29,6 +32,14 @@ use xtask::worker::{Launch, Role, Worker, binary};
 const PUBLISHED: u64 = 300;
 /// Dead letters that are put back: the rest of the plan.
 const LETTERS: u64 = 25;
+/// Messages in the queue's own dead-letter queue.
+const DEAD_IN_QUEUE: u64 = 3;
+/// Messages that are published while each process in turn is the owner.
+const IN_TURN: u64 = 20;
+/// The messages of the plan: published, put back, moved back by SQS, and two turns.
+const ALL: u64 = PUBLISHED + LETTERS + DEAD_IN_QUEUE + 2 * IN_TURN;
+/// Bytes of a message that no queue takes. As a dead letter it stands in parts; on its way to a log it is compressed.
+const TOO_LARGE: usize = 1_200_000;
 /// How long messages get to arrive.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -40,6 +51,9 @@ pub struct Bridge {
     workers: Vec<Worker>,
     broker_port: u16,
     letters: DynamoDeadLetters,
+    queue: String,
+    sqs: aws_sdk_sqs::Client,
+    dynamodb: aws_sdk_dynamodb::Client,
     session: String,
     route: String,
     binding: String,
@@ -52,32 +66,29 @@ impl Bridge {
     /// # Errors
     /// One does not become ready.
     pub async fn start(cloud: &Cloud, made: &Made, dir: &Path, broker: &Broker, enforced: bool) -> Result<Self> {
-        let program = binary().await?;
         let mut workers = Vec::new();
         for (name, role) in [("worker", Role::Worker), ("control", Role::Control)] {
-            let service = made.one("AWS::ECS::Service", name)?;
-            let container = Container::of(cloud, made, service, enforced).await?;
-            ensure!(container.command == ["run", "--role", name], "{name} runs {:?}", container.command);
-            let somebody = if enforced { cloud.in_role(&container.role).await? } else { cloud.clone() };
-            let launch = launch(&container, &somebody, &program, dir, name, role)?;
-            let mut worker = launch.start()?;
+            let mut worker = process(cloud, made, dir, (name, role), enforced).await?;
             // Only one of them connects: what comes second stands by.
             worker.ready(if workers.is_empty() { "full" } else { "live" }).await.with_context(|| format!("{name} is not ready"))?;
             workers.push(worker);
         }
         let sdk = cloud.sdk().await;
-        let dlq = made.of("AWS::DynamoDB::Table").into_iter().chain(made.of("AWS::DynamoDB::GlobalTable"));
-        let dlq = dlq.map(|table| table.physical.clone()).find(|name| name.ends_with("-dlq")).context("no table of dead letters")?;
+        let dlq = made.table("-dlq")?;
         let queue = made.of("AWS::SQS::Queue").into_iter().find(|queue| queue.physical.ends_with("/telemetry")).context("no queue")?;
-        let plan = Plan::new(PUBLISHED + LETTERS, 250);
-        let consumer = Consumer::start(&aws_sdk_sqs::Client::new(&sdk), &queue.physical, 2, Ledger::new(plan.clone()));
+        let plan = Plan::new(ALL, 250);
+        let (sqs, dynamodb) = (aws_sdk_sqs::Client::new(&sdk), aws_sdk_dynamodb::Client::new(&sdk));
+        let consumer = Consumer::start(&sqs, &queue.physical, 2, Ledger::new(plan.clone()));
         Ok(Self {
             plan,
             published: Published::default(),
             consumer,
             workers,
             broker_port: broker.port(),
-            letters: DynamoDeadLetters::new(aws_sdk_dynamodb::Client::new(&sdk), dlq),
+            letters: DynamoDeadLetters::new(dynamodb.clone(), dlq),
+            queue: queue.physical.clone(),
+            sqs,
+            dynamodb,
             session: "broker".to_owned(),
             route: "telemetry-to-queue".to_owned(),
             binding: "to-queue".to_owned(),
@@ -90,10 +101,15 @@ impl Bridge {
     /// # Errors
     /// Something is missing.
     pub async fn publish(&mut self) -> Result<u64> {
-        let publisher = Publisher { plan: self.plan.clone(), broker_port: self.broker_port, numbers: 0..PUBLISHED, rate: 0 };
-        self.published.merge(publisher.run(&Progress::default()).await?);
-        self.arrive(PUBLISHED).await?;
+        self.publish_some(0..PUBLISHED).await?;
         Ok(PUBLISHED)
+    }
+
+    async fn publish_some(&mut self, numbers: Range<u64>) -> Result<()> {
+        let count = self.consumer.unique() + (numbers.end - numbers.start);
+        let publisher = Publisher { plan: self.plan.clone(), broker_port: self.broker_port, numbers, rate: 0 };
+        self.published.merge(publisher.run(&Progress::default()).await?);
+        self.arrive(count).await
     }
 
     async fn arrive(&mut self, count: u64) -> Result<()> {
@@ -127,7 +143,112 @@ impl Bridge {
         let again = invoke(cloud, function, &json!({ "filter": filter, "dry_run": false })).await?;
         ensure!(again["redriven"] == 0, "a second redrive found something to do: {again}");
         self.arrive(PUBLISHED + LETTERS).await?;
-        Ok(LETTERS)
+        self.move_back(cloud, function).await?;
+        Ok(LETTERS + DEAD_IN_QUEUE)
+    }
+
+    /// Lets SQS move what is in the queue's own dead-letter queue back, and waits until it arrived.
+    async fn move_back(&mut self, cloud: &Cloud, function: &str) -> Result<()> {
+        let dead = format!("{}-dlq", self.queue);
+        let numbers = PUBLISHED + LETTERS..PUBLISHED + LETTERS + DEAD_IN_QUEUE;
+        for number in numbers.clone() {
+            let topic = MessageAttributeValue::builder().data_type("String").string_value(self.plan.topic(number)).build()?;
+            let body = String::from_utf8(self.plan.payload(number, 1)).context("a payload is text")?;
+            let send = self.sqs.send_message().queue_url(&dead).message_body(body).message_attributes("causeway.topic", topic).send().await;
+            send.map_err(|fault| anyhow::anyhow!("{}", DisplayErrorContext(&fault)))?;
+            self.published.acknowledged.insert(number);
+        }
+        let would = invoke(cloud, function, &json!({ "mode": "sqs", "queue": dead })).await?;
+        ensure!(would["move"]["status"] == "would_start", "the dry run answered {would}");
+        let moved = invoke(cloud, function, &json!({ "mode": "sqs", "queue": dead, "dry_run": false })).await?;
+        ensure!(moved["move"]["status"] == "started", "the move answered {moved}");
+        self.arrive(numbers.end).await
+    }
+
+    /// Lets control and then a worker be the owner, alone and from a session that is new: each has to do everything that an owner does.
+    ///
+    /// # Errors
+    /// Something does not arrive, or is refused.
+    pub async fn each_as_owner(&mut self, cloud: &Cloud, made: &Made, dir: &Path) -> Result<()> {
+        let function = &made.one("AWS::Lambda::Function", "Redrive")?.physical;
+        self.stop().await?;
+        let large = self.large_letter();
+        let outcome = self.letters.park(&large).await;
+        ensure!(matches!(outcome, Outcome::Done(())), "a dead letter could not be written: {outcome:?}");
+        let event = |more: Value| {
+            let mut event = json!({ "filter": { "ids": [large.id.to_string()] }, "dry_run": false });
+            if let (Some(event), Some(more)) = (event.as_object_mut(), more.as_object()) {
+                event.extend(more.clone());
+            }
+            event
+        };
+        let begin = PUBLISHED + LETTERS + DEAD_IN_QUEUE;
+        for (turn, (name, role)) in (0..).zip([("control", Role::Control), ("worker", Role::Worker)]) {
+            self.forget_session(made, dir).await?;
+            let mut owner = process(cloud, made, dir, (name, role), true).await?;
+            owner.ready("full").await.with_context(|| format!("{name} is not ready"))?;
+            self.workers.push(owner);
+            self.publish_some(begin + turn * IN_TURN..begin + (turn + 1) * IN_TURN).await?;
+            // Into the log, refused by the queue's limit, and back among the dead letters.
+            let put = invoke(cloud, function, &event(json!({}))).await?;
+            ensure!(put["redriven"] == 1, "the redrive of a large letter answered {put}");
+            self.dies_again(&large, turn as u32 + 1).await?;
+            self.stop().await?;
+        }
+        let all = invoke(cloud, function, &json!({ "all": true })).await?;
+        ensure!(all["dry_run"] == true && all["matched"] == 1, "a dry run over everything answered {all}");
+        let aside = invoke(cloud, function, &event(json!({ "max_redrives": 1 }))).await?;
+        ensure!(aside["parked"] == 1, "a letter that was put back often was not set aside: {aside}");
+        Ok(())
+    }
+
+    /// A client id that the broker does not know, and an account of its subscriptions that nobody keeps.
+    async fn forget_session(&self, made: &Made, dir: &Path) -> Result<()> {
+        let config = std::fs::read_to_string(dir.join("worker.yaml")).context("cannot read the configuration")?;
+        let line = config.lines().find_map(|line| line.trim().strip_prefix("client_id:")).context("the session has no client_id")?;
+        let mut command = tokio::process::Command::new("mosquitto_pub");
+        command.args(["-V", "5", "-h", "127.0.0.1", "-p", &self.broker_port.to_string(), "-i", line.trim().trim_matches('"')]);
+        let status = command.args(["-t", "nobody/listens", "-n"]).status().await.context("cannot run mosquitto_pub")?;
+        ensure!(status.success(), "mosquitto_pub ended with {status}");
+        let table = made.table("-managed-subscriptions")?;
+        let rows =
+            self.dynamodb.scan().table_name(&table).send().await.map_err(|fault| anyhow::anyhow!("{}", DisplayErrorContext(&fault)))?;
+        for mut row in rows.items.unwrap_or_default() {
+            row.retain(|name, _| name == "storage_identity");
+            let gone = self.dynamodb.delete_item().table_name(&table).set_key(Some(row)).send().await;
+            gone.map_err(|fault| anyhow::anyhow!("{}", DisplayErrorContext(&fault)))?;
+        }
+        Ok(())
+    }
+
+    async fn dies_again(&mut self, letter: &DeadLetter, redrives: u32) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let found = self.letters.get(letter.id).await.map_err(|fault| anyhow::anyhow!("{fault}"))?;
+            if found.is_some_and(|found| found.state == DeadLetterState::Dead && found.redrive_count == redrives) {
+                return Ok(());
+            }
+            for worker in &mut self.workers {
+                worker.process.expect_running()?;
+            }
+            ensure!(Instant::now() < deadline, "the large letter did not come back within {PATIENCE:?}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    async fn stop(&mut self) -> Result<()> {
+        for mut worker in self.workers.drain(..) {
+            let status = worker.stop().await?;
+            ensure!(status.success(), "a process ended with {status}");
+        }
+        Ok(())
+    }
+
+    fn large_letter(&self) -> DeadLetter {
+        let mut letter = self.letter(0);
+        letter.id = Id128(u128::MAX);
+        letter.message.payload = Bytes::from("x".repeat(TOO_LARGE));
+        letter
     }
 
     fn letter(&self, number: u64) -> DeadLetter {
@@ -152,13 +273,19 @@ impl Bridge {
     /// # Errors
     /// A process does not stop cleanly.
     pub async fn finish(mut self) -> Result<Account> {
-        for worker in &mut self.workers {
-            let status = worker.stop().await?;
-            ensure!(status.success(), "a process ended with {status}");
-        }
+        self.stop().await?;
         let ledger = self.consumer.finish().await?;
         Ok(ledger.settle(&self.published, &[]))
     }
+}
+
+/// Starts what a service's container runs, in its role.
+async fn process(cloud: &Cloud, made: &Made, dir: &Path, (name, role): (&str, Role), enforced: bool) -> Result<Worker> {
+    let service = made.one("AWS::ECS::Service", name)?;
+    let container = Container::of(cloud, made, service, enforced).await?;
+    ensure!(container.command == ["run", "--role", name], "{name} runs {:?}", container.command);
+    let somebody = if enforced { cloud.in_role(&container.role).await? } else { cloud.clone() };
+    launch(&container, &somebody, &binary().await?, dir, name, role)?.start()
 }
 
 /// The container as a local process. Ports differ: on a task each has its own address.
@@ -186,7 +313,10 @@ fn launch(container: &Container, somebody: &Cloud, program: &Path, dir: &Path, n
 }
 
 /// Invokes a function and gives its answer.
-async fn invoke(cloud: &Cloud, function: &str, event: &Value) -> Result<Value> {
+///
+/// # Errors
+/// It refuses.
+pub async fn invoke(cloud: &Cloud, function: &str, event: &Value) -> Result<Value> {
     let answer = tempfile::NamedTempFile::new().context("cannot create a temporary file")?;
     let (event, path) = (event.to_string(), answer.path().to_string_lossy().into_owned());
     let arguments = ["lambda", "invoke", "--function-name", function, "--payload", &event, &path];

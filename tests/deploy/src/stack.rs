@@ -65,6 +65,20 @@ impl Made {
         ensure!(found.len() == 1, "{} resources of type {kind} are called …{part}…: {found:?}", found.len());
         found.first().copied().context("none")
     }
+
+    /// The tables.
+    pub fn tables(&self) -> impl Iterator<Item = &Resource> {
+        self.resources.iter().filter(|resource| ["AWS::DynamoDB::Table", "AWS::DynamoDB::GlobalTable"].contains(&resource.kind.as_str()))
+    }
+
+    /// The name of the table that ends so.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn table(&self, suffix: &str) -> Result<String> {
+        let found = self.tables().find(|table| table.physical.ends_with(suffix));
+        found.map(|table| table.physical.clone()).with_context(|| format!("no table is called …{suffix}"))
+    }
 }
 
 /// A container as its task definition describes it, with every secret resolved by the role that the platform would use.

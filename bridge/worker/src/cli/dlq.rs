@@ -3,7 +3,6 @@
 use super::error::{CliError, exit};
 use super::output::{self, Table};
 use super::{ConfigArgs, load};
-use crate::clock::SystemClock;
 use crate::wiring::{self, Purpose, StoreSet};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -11,7 +10,7 @@ use causeway_core::dead_letter::{DeadLetter, DeadLetterState};
 use causeway_core::identity::EntryId;
 use causeway_core::outcome::{Fault, FaultClass, FaultCode, Outcome};
 use causeway_core::units::UnixMillis;
-use causeway_ports::{Clock as _, DeadLetterFilter, DeadLetters};
+use causeway_ports::{Clock as _, DeadLetterFilter, DeadLetters, SystemClock};
 use clap::{Args, Subcommand};
 use core::fmt;
 use serde::Serialize;

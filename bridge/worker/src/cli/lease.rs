@@ -3,7 +3,6 @@
 use super::error::CliError;
 use super::output::{self, Table};
 use super::{ConfigArgs, load};
-use crate::clock::SystemClock;
 use crate::members::is_fresh;
 use crate::wiring::{self, Purpose, StoreSet};
 use causeway_core::config::Config;
@@ -11,7 +10,7 @@ use causeway_core::lease::row::{CorruptLease, LeaseRow, OwnerFacts, RawLease, Tu
 use causeway_core::lease::{Condition, LeaseAnswer, LeaseWrite};
 use causeway_core::outcome::{Fault, Outcome};
 use causeway_core::units::UnixMillis;
-use causeway_ports::{Clock as _, Leases, MemberRecord};
+use causeway_ports::{Clock as _, Leases, MemberRecord, SystemClock};
 use clap::Subcommand;
 use serde_json::{Value, json};
 use std::process::ExitCode;

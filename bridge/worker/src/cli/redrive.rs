@@ -3,12 +3,12 @@
 use super::error::CliError;
 use super::output::{self, Table};
 use super::{ConfigArgs, load};
-use crate::clock::SystemClock;
 use crate::wiring::{self, Purpose, StoreSet};
 use causeway_core::config::Config;
 use causeway_core::redrive::{Request, Routes, Tally};
 use causeway_core::units::Instant;
 use causeway_duties::redrive::{Ports, Report, guarantee, run};
+use causeway_ports::SystemClock;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Map, Value, json};

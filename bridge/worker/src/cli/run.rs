@@ -2,7 +2,6 @@
 
 use super::error::{CliError, exit};
 use super::{ConfigArgs, load};
-use crate::clock::SystemClock;
 use crate::hints::HintBoard;
 use crate::http::{self, monitor::Monitor, transport::Transport};
 use crate::instance;
@@ -18,7 +17,7 @@ use causeway_core::config::model::{self, MetricsExporter};
 use causeway_core::config::{Config, Loaded, Secret};
 use causeway_core::outcome::{Fault, FaultClass, FaultCode};
 use causeway_core::timing::Nanos;
-use causeway_ports::{Leases, MemberRecord, Sink};
+use causeway_ports::{Leases, MemberRecord, Sink, SystemClock};
 use clap::{Args, ValueEnum};
 use core::time::Duration;
 use futures_util::future::join_all;

@@ -1,7 +1,7 @@
 //! The clocks of this host.
 
+use crate::Clock;
 use causeway_core::units::{Instant, UnixMillis};
-use causeway_ports::Clock;
 use rustix::time::{ClockId, clock_gettime};
 use std::time::{SystemTime, UNIX_EPOCH};
 
