@@ -7,6 +7,7 @@ mod broker;
 mod copies;
 mod crash;
 mod exclusive;
+mod functions;
 mod lease;
 mod memory;
 mod sqs;
