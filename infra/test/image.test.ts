@@ -41,9 +41,9 @@ function build(...args: string[]) {
     for (const file of ["Dockerfile", "Cargo.toml"])
       writeFileSync(join(tree, file), readFileSync(join(SOURCE_TREE, file)));
     spawnSync("mkdir", [join(tree, "scripts")]);
-    writeFileSync(join(tree, "scripts", "build-image"), readFileSync(join(SOURCE_TREE, "scripts", "build-image")), {
-      mode: 0o755,
-    });
+    for (const file of ["build-image", "cross"]) {
+      writeFileSync(join(tree, "scripts", file), readFileSync(join(SOURCE_TREE, "scripts", file)), { mode: 0o755 });
+    }
     const run = spawnSync(join(tree, "scripts", "build-image"), args, {
       encoding: "utf8",
       env: { PATH: "/usr/bin:/bin", CDK_DOCKER: "no-such-docker" },

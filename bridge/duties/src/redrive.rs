@@ -9,6 +9,7 @@ use causeway_core::units::Instant;
 use causeway_ports::{Clock, DeadLetterFilter, DeadLetters, PutBack, Redrives, Sink};
 use core::time::Duration;
 use futures_util::StreamExt as _;
+use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -49,6 +50,42 @@ pub struct Report {
     pub tally: Tally,
     /// Where to go on; `None`: every letter that is meant was seen.
     pub continuation: Option<String>,
+}
+
+/// The counts of an answer. What a dry run would do is not counted as done: `matched` is the sum of all the others, always.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Counts {
+    /// Letters that the request meant.
+    pub matched: u64,
+    /// Put back.
+    pub redriven: u64,
+    /// Left, each for a reason of its own.
+    pub skipped: u64,
+    /// Set aside.
+    pub parked: u64,
+    /// Left, because something does not work.
+    pub failed: u64,
+    /// A dry run: would be put back.
+    pub would_redrive: u64,
+    /// A dry run: would be set aside.
+    pub would_park: u64,
+}
+
+impl Counts {
+    /// What `tally` says of `request`.
+    #[must_use]
+    pub const fn of(request: &Request, tally: &Tally) -> Self {
+        let (done, dry) = if request.dry_run { (0, 1) } else { (1, 0) };
+        Self {
+            matched: tally.matched(),
+            redriven: tally.redriven * done,
+            skipped: tally.skipped,
+            parked: tally.parked * done,
+            failed: tally.failed,
+            would_redrive: tally.redriven * dry,
+            would_park: tally.parked * dry,
+        }
+    }
 }
 
 /// Carries out `request` until it is done, its limit is reached, or `deadline` comes. `progress` hears of every page.

@@ -11,7 +11,7 @@ use causeway_core::outcome::{Fault, FaultCode, Outcome};
 use causeway_core::redrive::Request;
 use causeway_core::units::Instant;
 use causeway_duties::Store;
-use causeway_duties::redrive::{Ports, Report, run};
+use causeway_duties::redrive::{Counts, Ports, Report, run};
 use causeway_local::memory::{MemoryDeadLetters, MemoryOutbox, MemoryRedrives};
 use causeway_ports::fake::FakeSink;
 use causeway_ports::{DeadLetterFilter, DeadLetters, Mailbox, Moved, Outbox, PutBack, Redrives, Sink, SinkLimits};
@@ -122,6 +122,15 @@ async fn a_dry_run_tells_what_would_be_and_changes_nothing() {
     let world = world([letter(1, "r"), letter(2, "direct"), often]).await;
     let report = world.run(&json!({"all": true})).await;
     assert_eq!(counts(&report), (3, 1, 1, 1, 0));
+    let request = |event| Request::parse(&event, "op").unwrap();
+    let told = Counts::of(&request(json!({"all": true})), &report.tally);
+    assert_eq!(
+        told,
+        Counts { matched: 3, skipped: 1, would_redrive: 1, would_park: 1, ..Counts::default() },
+        "nothing of it is told as done"
+    );
+    let told = Counts::of(&request(json!({"all": true, "dry_run": false})), &report.tally);
+    assert_eq!(told, Counts { matched: 3, skipped: 1, redriven: 1, parked: 1, ..Counts::default() });
     assert_eq!((world.in_state(DeadLetterState::Dead).await, world.mail().await), (3, 0));
     let report = world.run(&json!({"all": true, "dry_run": false})).await;
     assert_eq!(counts(&report), (3, 1, 1, 1, 0), "and then it is so");

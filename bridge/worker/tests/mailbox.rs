@@ -13,7 +13,7 @@ use causeway_local::memory::MemoryOutbox;
 use causeway_local::sqlite::{OpenMode, SqliteStore};
 use causeway_ports::fake::{FakeBroker, FakeSink, SinkAnswer};
 use causeway_ports::{LogStore, Mailbox, Outbox, Sink};
-use causeway_worker::clock::SystemClock;
+use causeway_ports::SystemClock;
 use causeway_worker::parts::{LogKind, MailboxParts, RouteParts, SessionParts};
 use causeway_worker::run::{RunError, SessionEnd, run_session};
 use causeway_worker::status::StatusBoard;

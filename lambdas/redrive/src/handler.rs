@@ -3,7 +3,7 @@
 use crate::{Parts, queue_move};
 use causeway_core::metrics::Metric;
 use causeway_core::redrive::{Mode, Request};
-use causeway_duties::redrive::{self, Report, guarantee};
+use causeway_duties::redrive::{self, Counts, Report, guarantee};
 use causeway_lambda::{FunctionError, Invocation};
 use serde_json::{Value, json};
 
@@ -33,18 +33,20 @@ async fn one(event: &Value, fallback_id: &str, invocation: &Invocation, parts: &
 }
 
 fn answer(request: &Request, report: &Report, invocation: &Invocation, moved: Option<Value>) -> Value {
-    let tally = &report.tally;
+    let counts = Counts::of(request, &report.tally);
     let mut answer = json!({
         "request_id": request.request_id,
         "mode": request.mode.as_str(),
         "guarantee": guarantee(request.mode),
         "dry_run": request.dry_run,
-        "matched": tally.matched(),
-        "redriven": tally.redriven,
-        "skipped": tally.skipped,
-        "parked": tally.parked,
-        "failed": tally.failed,
-        "errors": tally.errors,
+        "matched": counts.matched,
+        "redriven": counts.redriven,
+        "skipped": counts.skipped,
+        "parked": counts.parked,
+        "failed": counts.failed,
+        "would_redrive": counts.would_redrive,
+        "would_park": counts.would_park,
+        "errors": report.tally.errors,
         "continuation": report.continuation,
         "complete": report.continuation.is_none(),
         "duration_ms": u64::try_from(invocation.elapsed().as_millis()).unwrap_or(u64::MAX),

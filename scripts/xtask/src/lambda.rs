@@ -45,7 +45,8 @@ pub struct Options {
 pub async fn run(options: &Options) -> Result<bool> {
     let path = options.from.join(&options.event);
     let event = std::fs::read(&path).with_context(|| format!("cannot read the event {}", path.display()))?;
-    let environment = local::environment().context("the local stack does not run: scripts/local up")?;
+    let mut environment = local::environment().context("the local stack does not run: scripts/local up")?;
+    environment.insert("CAUSEWAY_CONFIG_INLINE".to_owned(), local::configuration()?);
     let program = binary(&options.function).await?;
     let function = Function::start(&program, &options.function, &function_environment(environment)).await?;
     let (answer, first) = function.invoke(&event, Duration::from_secs(options.timeout)).await?;
@@ -60,7 +61,8 @@ pub async fn run(options: &Options) -> Result<bool> {
 }
 
 /// What the stack sets for a function, with the local stack's names.
-fn function_environment(local: BTreeMap<String, String>) -> BTreeMap<String, String> {
+#[must_use]
+pub fn function_environment(local: BTreeMap<String, String>) -> BTreeMap<String, String> {
     let mut environment = local;
     environment.entry("CAUSEWAY_BRIDGE_ID".to_owned()).or_insert_with(|| "telemetry-bridge".to_owned());
     for role in ["leases", "outbox", "dlq", "commands", "ledger"] {

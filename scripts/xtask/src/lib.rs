@@ -6,6 +6,7 @@
 
 pub mod chaos;
 pub mod cluster;
+pub mod dead_letters;
 pub mod demo;
 pub mod failover;
 pub mod lambda;

@@ -1,12 +1,16 @@
 //! `local`: the stack alone, running in the background until it is taken down.
 
+use crate::dead_letters;
 use crate::rig::Rig;
+use crate::stack::aws::Aws;
 use crate::stack::process::{Lifetime, Spawned, end_by_id, start_ticks};
 use crate::stack::{Ports, StackOptions, Store, repository};
 use crate::terminal::{note, result};
-use anyhow::{Context as _, Result};
+use crate::worker::{Launch, Role};
+use anyhow::{Context as _, Result, ensure};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -14,11 +18,17 @@ use std::time::Duration;
 const BROKER: u16 = 1883;
 const AWS: u16 = 4566;
 const DYNAMODB: u16 = 8000;
+/// Where the worker of the configuration shows its monitor.
+const MONITOR: u16 = 8081;
+/// What the stack does not run by itself.
+const NOT_RUNNING: &str = "the local stack does not run: scripts/local up";
+/// How long nothing may arrive until everything has: longer than an owner waits between two looks at its mailbox.
+const SILENCE: Duration = Duration::from_secs(6);
 
 /// What to do with the local stack.
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum Action {
-    /// Start it, create queue and tables, and print the environment to export.
+    /// Start it, create queues and tables from the deployment's template, and print the environment to export.
     Up {
         /// Use a running LocalStack, or any other endpoint, instead of starting AWS services.
         #[arg(long, value_name = "URL")]
@@ -28,6 +38,14 @@ pub enum Action {
     Down,
     /// Say what runs.
     Status,
+    /// Make dead letters: messages whose queue is gone.
+    DeadLetters {
+        /// How many.
+        #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=dead_letters::MOST))]
+        count: u64,
+    },
+    /// Run a worker until nothing arrives in the queue any more, and print what arrived.
+    Deliver,
 }
 
 /// A process that runs in the background.
@@ -104,6 +122,8 @@ pub async fn run(action: &Action) -> Result<bool> {
         Action::Up { aws_endpoint } => up(aws_endpoint.as_deref()).await.map(|()| true),
         Action::Down => down().await.map(|()| true),
         Action::Status => Ok(status()),
+        Action::DeadLetters { count } => make_dead_letters(*count).await.map(|()| true),
+        Action::Deliver => deliver().await.map(|()| true),
     }
 }
 
@@ -127,16 +147,80 @@ async fn up(aws_endpoint: Option<&str>) -> Result<()> {
     std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
     let state = start(&options, &dir).await?;
     note(&format!(
-        "running; `causeway run -c {}` starts a worker on it. Export this (it is also in {}):",
-        config(&dir),
-        env_file(&dir).display()
+        "running; with the environment below, which is also in {}, a worker is started by\n  {} run -c {}",
+        env_file(&dir).display(),
+        program(&dir).display(),
+        config(&dir).display()
     ));
     result(state.exports().trim_end());
     Ok(())
 }
 
-fn config(dir: &Path) -> String {
-    dir.join("causeway.yaml").display().to_string()
+fn config(dir: &Path) -> PathBuf {
+    dir.join("causeway.yaml")
+}
+
+/// A name for the program that does not depend on where it is built.
+fn program(dir: &Path) -> PathBuf {
+    dir.join("causeway")
+}
+
+/// The configuration of the stack that runs in the background.
+///
+/// # Errors
+/// It cannot be read.
+pub fn configuration() -> Result<String> {
+    let path = config(&home());
+    std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+/// How a worker is started on the stack that runs in the background, and the stack's services.
+async fn at_hand() -> Result<(Launch, Aws, BTreeMap<String, String>)> {
+    let environment = environment().context(NOT_RUNNING)?;
+    let endpoint = |name: &str| environment.get(name).with_context(|| format!("the local stack does not tell {name}: {RENEW}"));
+    let aws = Aws::new(endpoint("AWS_ENDPOINT_URL")?, endpoint("AWS_ENDPOINT_URL_DYNAMODB")?).await;
+    let dir = home();
+    let launch = Launch {
+        binary: crate::worker::binary().await?,
+        config: config(&dir),
+        layers: Vec::new(),
+        environment: environment.clone(),
+        monitor: SocketAddr::from((Ipv4Addr::LOCALHOST, MONITOR)),
+        prefix: Vec::new(),
+        dir,
+        lifetime: Lifetime::Bound,
+        name: "worker".to_owned(),
+        role: Role::Worker,
+    };
+    Ok((launch, aws, environment))
+}
+
+const RENEW: &str = "scripts/local down, then scripts/local up";
+
+fn queue_of(environment: &BTreeMap<String, String>) -> Result<&str> {
+    environment.get("CAUSEWAY_QUEUE_URL").map(String::as_str).with_context(|| format!("the local stack has no queue: {RENEW}"))
+}
+
+async fn make_dead_letters(count: u64) -> Result<()> {
+    let (launch, aws, environment) = at_hand().await?;
+    let broker = environment.get("CAUSEWAY_BROKER_URL").map(|url| port_of(url)).unwrap_or_default();
+    ensure!(broker != 0, "the local stack has no broker: {RENEW}");
+    note(&format!("a worker sends {count} messages to a queue that is deleted under it"));
+    let dead = dead_letters::make(&launch, &aws, broker, count).await?;
+    note(&format!("{dead} dead letters; {} dlq list -c {} shows them", program(&launch.dir).display(), launch.config.display()));
+    Ok(())
+}
+
+async fn deliver() -> Result<()> {
+    let (launch, aws, environment) = at_hand().await?;
+    note("a worker delivers what waits");
+    let arrived = dead_letters::deliver(&launch, &aws.sqs, queue_of(&environment)?, SILENCE).await?;
+    for message in &arrived {
+        let head: String = message.body.chars().take(60).collect();
+        result(&format!("{}  redrives {}  {head}", message.message_id, message.redrives));
+    }
+    note(&format!("{} messages arrived", arrived.len()));
+    Ok(())
 }
 
 fn env_file(dir: &Path) -> PathBuf {
@@ -145,7 +229,10 @@ fn env_file(dir: &Path) -> PathBuf {
 
 async fn start(options: &StackOptions, dir: &Path) -> Result<State> {
     let binary = crate::worker::binary().await?;
-    let mut rig = Rig::start_with(options, false, binary, |settings| settings.monitor_port = 8081).await?;
+    let name = program(dir);
+    let _ = std::fs::remove_file(&name);
+    std::os::unix::fs::symlink(&binary, &name).with_context(|| format!("cannot make {}", name.display()))?;
+    let mut rig = Rig::start_with(options, false, binary, |settings| settings.monitor_port = MONITOR).await?;
     for (wanted, actual, name) in [(BROKER, rig.stack.broker.port(), "broker"), (AWS, port_of(&rig.stack.aws.endpoint), "AWS services")] {
         if wanted != actual && (name == "broker" || options.aws_endpoint.is_none()) {
             note(&format!("port {wanted} is taken: the {name} got {actual}"));

@@ -38,7 +38,7 @@ pub struct Rig {
 }
 
 impl Rig {
-    /// Starts the stack, writes the configuration and creates the stores.
+    /// Starts the stack with its tables, or creates the files of SQLite, and writes the configuration.
     ///
     /// # Errors
     /// A part is missing or does not start.
@@ -93,6 +93,7 @@ impl Rig {
         let launch = Launch {
             binary,
             config,
+            layers: Vec::new(),
             environment,
             monitor: SocketAddr::from((Ipv4Addr::LOCALHOST, settings.monitor_port)),
             prefix: Vec::new(),
@@ -101,7 +102,9 @@ impl Rig {
             name: "worker".to_owned(),
             role: Role::Worker,
         };
-        launch.create_stores().await?;
+        if options.store == Store::Sqlite {
+            launch.create_stores().await?;
+        }
         Ok(Self { stack, settings, launch, proxies })
     }
 

@@ -243,6 +243,8 @@ pub struct Launch {
     pub binary: PathBuf,
     /// Its configuration file.
     pub config: PathBuf,
+    /// Files on top of it.
+    pub layers: Vec<PathBuf>,
     /// What its environment holds beyond the path.
     pub environment: BTreeMap<String, String>,
     /// Where its monitor listens.
@@ -310,20 +312,12 @@ impl Launch {
         Ok(text(&output.stdout))
     }
 
-    /// Creates the tables or files. An emulator that has just started on a busy machine may not answer in time: what is there already stays, so
-    /// that it is tried again.
+    /// Creates the files of SQLite. Tables come from the template of the deployment.
     ///
     /// # Errors
-    /// The program reports one three times.
+    /// The program reports one.
     pub async fn create_stores(&self) -> Result<()> {
-        let config = self.config.to_string_lossy();
-        let arguments = ["stores", "create", "--yes", "-c", &*config];
-        for _ in 0..2 {
-            if self.run(&arguments).await.is_ok() {
-                return Ok(());
-            }
-        }
-        self.run(&arguments).await.map(drop)
+        self.run(&["stores", "create", "-c", &self.config.to_string_lossy()]).await.map(drop)
     }
 
     /// Starts a worker.
@@ -331,7 +325,10 @@ impl Launch {
     /// # Errors
     /// It cannot be started.
     pub fn start(&self) -> Result<Worker> {
-        let command = self.command(&["run", "-c", &self.config.to_string_lossy(), "--role", self.role.name()]);
+        let mut command = self.command(&["run", "-c", &self.config.to_string_lossy(), "--role", self.role.name()]);
+        for layer in &self.layers {
+            command.arg("-c").arg(layer);
+        }
         let process = Spawned::start(&self.name, command, &self.dir.join(format!("{}.log", self.name)), self.lifetime)?;
         let client = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(5)).build()?;
         Ok(Worker { process, client, monitor: format!("http://{}", self.monitor) })

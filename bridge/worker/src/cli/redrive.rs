@@ -7,7 +7,7 @@ use crate::wiring::{self, Purpose, StoreSet};
 use causeway_core::config::Config;
 use causeway_core::redrive::{Request, Routes, Tally};
 use causeway_core::units::Instant;
-use causeway_duties::redrive::{Ports, Report, guarantee, run};
+use causeway_duties::redrive::{Counts, Ports, Report, guarantee, run};
 use causeway_ports::SystemClock;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -146,10 +146,11 @@ fn bar(request: &Request) -> ProgressBar {
 }
 
 fn answer(request: &Request, report: &Report) -> Value {
-    let tally = &report.tally;
+    let (tally, counts) = (&report.tally, Counts::of(request, &report.tally));
     json!({
         "request_id": request.request_id, "mode": request.mode.as_str(), "guarantee": guarantee(request.mode), "dry_run": request.dry_run,
-        "matched": tally.matched(), "redriven": tally.redriven, "skipped": tally.skipped, "parked": tally.parked, "failed": tally.failed,
+        "matched": counts.matched, "redriven": counts.redriven, "skipped": counts.skipped, "parked": counts.parked, "failed": counts.failed,
+        "would_redrive": counts.would_redrive, "would_park": counts.would_park,
         "errors": tally.errors, "continuation": report.continuation, "complete": report.continuation.is_none(),
     })
 }

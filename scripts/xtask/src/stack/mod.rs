@@ -5,6 +5,7 @@ pub mod broker;
 pub mod emulators;
 pub mod ports;
 pub mod process;
+pub mod template;
 
 use anyhow::Result;
 use aws::Aws;
@@ -12,9 +13,6 @@ use broker::Broker;
 use emulators::Emulator;
 use process::{Lifetime, Spawned};
 use std::path::{Path, PathBuf};
-
-/// The queue that local runs send to.
-pub const QUEUE: &str = "telemetry-events";
 
 /// The root of this clone.
 #[must_use]
@@ -76,7 +74,7 @@ pub struct Stack {
     pub broker: Broker,
     /// The AWS services.
     pub aws: Aws,
-    /// The address of the queue [`QUEUE`].
+    /// The address of the queue that messages go to.
     pub queue_url: String,
     /// What serves DynamoDB, for people.
     pub store_name: &'static str,
@@ -84,7 +82,7 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// Starts all parts and creates the queue. Tables are the worker's to create.
+    /// Starts all parts and creates the queues, and the tables where a DynamoDB is needed, from the template of the deployment.
     ///
     /// # Errors
     /// A part is missing or does not start.
@@ -111,7 +109,11 @@ impl Stack {
             }
         };
         let aws = Aws::new(&endpoint, &dynamodb).await;
-        let queue_url = aws.create_queue(QUEUE).await?;
+        let template = template::local()?;
+        let queue_url = template.create_queues(&aws).await?;
+        if options.store == Store::Dynamodb {
+            template.create_tables(&aws).await?;
+        }
         Ok(Self { broker, aws, queue_url, store_name, emulators })
     }
 
