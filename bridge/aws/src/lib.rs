@@ -18,4 +18,5 @@ pub use dead_letters::{DynamoDeadLetters, DynamoRedrives};
 pub use leases::{DynamoLeases, LeaseUsage};
 pub use managed_subscriptions::DynamoManagedSubscriptions;
 pub use outbox::DynamoOutbox;
+pub use sqs::fifo::{Fifo, Group};
 pub use sqs::{SqsOptions, SqsSink};

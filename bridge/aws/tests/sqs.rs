@@ -3,11 +3,11 @@
 
 mod support;
 
-use aws_sdk_sqs::types::{Message as Received, QueueAttributeName};
+use aws_sdk_sqs::types::{Message as Received, MessageSystemAttributeName, QueueAttributeName};
 use base64::Engine as _;
 use bytes::Bytes;
 use causeway_aws::sqs::MAX_MESSAGE_BYTES;
-use causeway_aws::{SqsOptions, SqsSink};
+use causeway_aws::{Fifo, Group, SqsOptions, SqsSink};
 use causeway_core::identity::Id128;
 use causeway_core::message::{Entry, Message, Properties};
 use causeway_core::outcome::{FaultCode, Outcome};
@@ -202,6 +202,7 @@ async fn a_wrong_queue_is_named(emulator: &Emulator) {
     assert!(fault.detail.contains("nowhere") && fault.detail.contains("queue_url"), "{fault}");
     let outcomes = missing.send(&[of_payload(1, Bytes::from_static(b"x"))], TIMEOUT).await;
     assert!(matches!(&outcomes[0], Outcome::NotDone(fault) if fault.code == FaultCode::NotFound), "{:?}", outcomes[0]);
+    // Its kind has to be said, and fit its name.
     let fifo = format!("{}/000000000000/orders.fifo", emulator.endpoint);
     let fault = SqsSink::new(&support::clients(&emulator.endpoint), SqsOptions::new(fifo)).unwrap_err();
     assert_eq!(fault.code, FaultCode::InvalidConfig, "{fault}");
@@ -218,6 +219,62 @@ async fn a_delay_is_kept(emulator: &Emulator) {
     assert_eq!(attribute(QueueAttributeName::ApproximateNumberOfMessages), "0");
 }
 
+/// Messages of a FIFO queue in the order in which they are received, each deleted at once: its body, group and deduplication id.
+async fn receive_in_order(client: &aws_sdk_sqs::Client, url: &str) -> Vec<(String, String, String)> {
+    let mut all = Vec::new();
+    loop {
+        let request = client.receive_message().queue_url(url).max_number_of_messages(10).wait_time_seconds(1);
+        let request = request.message_system_attribute_names(MessageSystemAttributeName::All);
+        let messages = request.send().await.unwrap().messages.unwrap_or_default();
+        if messages.is_empty() {
+            return all;
+        }
+        for message in messages {
+            client.delete_message().queue_url(url).receipt_handle(message.receipt_handle.clone().unwrap()).send().await.unwrap();
+            let attribute = |name| message.attributes.as_ref().unwrap().get(&name).cloned().unwrap();
+            let group = attribute(MessageSystemAttributeName::MessageGroupId);
+            all.push((message.body.clone().unwrap(), group, attribute(MessageSystemAttributeName::MessageDeduplicationId)));
+        }
+    }
+}
+
+async fn a_fifo_queue_keeps_groups_in_order_and_takes_repetitions_once(emulator: &Emulator) {
+    let (client, url) = queue(emulator, "orders.fifo", &[(QueueAttributeName::FifoQueue, "true")]).await;
+    let sink = |group| {
+        let options = SqsOptions { fifo: Some(Fifo { group, strict_order: true }), ..SqsOptions::new(&url) };
+        SqsSink::new(&support::clients(&emulator.endpoint), options).unwrap()
+    };
+    let of_topic = |id: u128, topic: &str| {
+        let payload = Bytes::from(format!("{topic} {id}"));
+        entry(id, Message { topic: topic.to_owned(), payload, qos: 1, ..Message::default() })
+    };
+    let by_key = sink(Group::OfOrderingKey);
+    by_key.probe().await.unwrap();
+    let first: Vec<_> = ["a/1", "b 2", "c"].iter().zip(1..).map(|(topic, id)| of_topic(id, topic)).collect();
+    let second: Vec<_> = ["a/1", "b 2", "c"].iter().zip(11..).map(|(topic, id)| of_topic(id, topic)).collect();
+    assert_eq!(by_key.key_of(&first[0]), by_key.key_of(&second[0]));
+    assert_ne!(by_key.key_of(&first[0]), by_key.key_of(&first[1]));
+    for batch in [&first, &second, &first] {
+        assert_eq!(by_key.send(batch, TIMEOUT).await, vec![Outcome::Done(()); 3], "what is sent again is accepted again");
+    }
+    let received = receive_in_order(&client, &url).await;
+    assert_eq!(received.len(), 6, "and delivered once: {received:?}");
+    for (group, entries) in [("a/1", [&first[0], &second[0]]), ("b%202", [&first[1], &second[1]]), ("c", [&first[2], &second[2]])] {
+        let of_group: Vec<_> = received.iter().filter(|(_, of, _)| of == group).map(|(_, _, id)| id.clone()).collect();
+        assert_eq!(of_group, entries.map(|entry| entry.id.to_string()), "{group}");
+    }
+    let fixed = sink(Group::Fixed("all".to_owned()));
+    assert_eq!(fixed.key_of(&first[0]), fixed.key_of(&first[1]), "one group is one line");
+    assert_eq!(fixed.send(&[of_topic(21, "x"), of_topic(22, "y")], TIMEOUT).await, vec![Outcome::Done(()); 2]);
+    let received = receive_in_order(&client, &url).await;
+    assert_eq!(
+        received.iter().map(|(body, group, _)| (body.as_str(), group.as_str())).collect::<Vec<_>>(),
+        [("x 21", "all"), ("y 22", "all")]
+    );
+    let free = SqsOptions { fifo: Some(Fifo { group: Group::OfOrderingKey, strict_order: false }), ..SqsOptions::new(&url) };
+    assert_eq!(SqsSink::new(&support::clients(&emulator.endpoint), free).unwrap().key_of(&first[0]), None);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn messages_arrive_whole() {
     let emulator = ministack();
@@ -227,4 +284,5 @@ async fn messages_arrive_whole() {
     a_queue_that_takes_less_is_found_out(&emulator).await;
     a_wrong_queue_is_named(&emulator).await;
     a_delay_is_kept(&emulator).await;
+    a_fifo_queue_keeps_groups_in_order_and_takes_repetitions_once(&emulator).await;
 }

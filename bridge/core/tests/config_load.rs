@@ -200,6 +200,7 @@ fn what_this_release_does_runs_and_what_it_does_not_is_named() {
         ("dynamodb", include_str!("../../../tests/fixtures/valid/standalone_dynamodb.yaml")),
         ("exclusive", include_str!("../../../tests/fixtures/valid/clustered_ha.yaml")),
         ("ephemeral", include_str!("../../../tests/fixtures/valid/ephemeral_shared.yaml")),
+        ("fifo", include_str!("../../../tests/fixtures/valid/fifo.yaml")),
     ] {
         assert_eq!(not_built(&loaded(&[text], &[])), [], "{name}");
     }
@@ -213,7 +214,6 @@ fn what_this_release_does_runs_and_what_it_does_not_is_named() {
         ("fan_out", include_str!("../../../tests/fixtures/valid/fan_out.yaml"), "routes[0].dispatch_mode"),
         ("rules", include_str!("../../../tests/fixtures/valid/resolver_rules.yaml"), "routes[0].resolver"),
         ("mqtt", include_str!("../../../tests/fixtures/valid/mqtt_to_mqtt.yaml"), "senders[0].session_id"),
-        ("fifo", include_str!("../../../tests/fixtures/valid/fifo.yaml"), "senders[0].options.fifo"),
         ("will", SESSION, "sessions[0].options.session.will"),
         ("depth", include_str!("../../../tests/fixtures/valid/every_policy.yaml"), "routes[0].policy.max_outbox_depth"),
         ("admin", include_str!("../../../tests/fixtures/valid/http.yaml"), "http.admin_api_key"),

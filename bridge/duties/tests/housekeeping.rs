@@ -288,6 +288,7 @@ fn owner_options() -> OwnerOptions {
         policy,
         limits: BatchLimits { entries: 10, bytes: 1 << 20, entry_bytes: 1 << 20 },
         size_of: Arc::new(|entry| entry.message.payload.len()),
+        key_of: Arc::new(|_| None),
     };
     OwnerOptions {
         owner: "w#1".to_owned(),

@@ -16,6 +16,7 @@ pub use redrive::TwoStores;
 
 use async_trait::async_trait;
 use causeway_core::dead_letter::{DeadLetter, DeadLetterState};
+use causeway_core::drain::OrderKey;
 pub use causeway_core::identity::{ConnectionEpoch, DeliveryId};
 use causeway_core::identity::{EntryId, Epoch, LaneId, LogName, Slot};
 use causeway_core::lease::row::{OwnerFacts, RawLease};
@@ -294,6 +295,10 @@ pub trait Sink: Send + Sync {
 
     /// What `entry` takes of the byte limits, body and attributes as they would be sent.
     fn size_of(&self, entry: &Entry) -> usize;
+
+    /// What the destination keeps in order: entries of one key are sent one after another, each when the one before is settled. `None`: it keeps none,
+    /// and nothing is held up for it.
+    fn key_of(&self, entry: &Entry) -> Option<OrderKey>;
 
     /// Sends a batch within the limits; answers for each entry, in order. Ends within `timeout`.
     async fn send(&self, batch: &[Arc<Entry>], timeout: Duration) -> Vec<Outcome<()>>;

@@ -3,6 +3,7 @@
 mod answer;
 pub mod attributes;
 pub mod encode;
+pub mod fifo;
 
 use crate::client::AwsClients;
 use crate::fault::{CallFault, Effect, classify};
@@ -12,12 +13,14 @@ use aws_sdk_sqs::Client;
 use aws_sdk_sqs::error::BuildError;
 use aws_sdk_sqs::primitives::Blob;
 use aws_sdk_sqs::types::{MessageAttributeValue, QueueAttributeName, SendMessageBatchRequestEntry};
+use causeway_core::drain::OrderKey;
 use causeway_core::message::Entry;
 use causeway_core::outcome::{Fault, FaultCode, Outcome};
 use causeway_ports::{Sink, SinkLimits};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use core::time::Duration;
 use encode::Encoded;
+use fifo::{Fifo, Group, is_valid_group};
 use std::sync::Arc;
 
 /// Entries that SQS takes in one call.
@@ -41,13 +44,15 @@ pub struct SqsOptions {
     pub delay_seconds: Option<u32>,
     /// Bytes of one message, attributes included; at most what SQS takes.
     pub max_message_bytes: usize,
+    /// For a FIFO queue: how it is sent to.
+    pub fifo: Option<Fifo>,
 }
 
 impl SqsOptions {
     /// The queue at `queue_url`, everything else as usual.
     #[must_use]
     pub fn new(queue_url: impl Into<String>) -> Self {
-        Self { queue_url: queue_url.into(), region: None, delay_seconds: None, max_message_bytes: MAX_MESSAGE_BYTES }
+        Self { queue_url: queue_url.into(), region: None, delay_seconds: None, max_message_bytes: MAX_MESSAGE_BYTES, fifo: None }
     }
 
     /// The region that the URL of a queue names: `https://sqs.<region>.amazonaws.com/…`.
@@ -63,8 +68,16 @@ impl SqsOptions {
         if !(url.starts_with("https://") || url.starts_with("http://")) {
             return refuse(format!("queue_url `{url}` is not a URL: it looks like https://sqs.REGION.amazonaws.com/ACCOUNT/NAME"));
         }
-        if self.is_fifo() {
-            return refuse(fifo_text(url));
+        match (&self.fifo, self.is_fifo()) {
+            (None, true) => return refuse(format!("queue `{url}` is a FIFO queue: say which group its messages belong to")),
+            (Some(_), false) => return refuse(format!("queue `{url}` is not a FIFO queue: the name of one ends in `.fifo`")),
+            (Some(Fifo { group: Group::Fixed(group), .. }), true) if !is_valid_group(group) => {
+                return refuse(format!("message_group_id `{group}`: 1 to 128 letters, digits and marks of ASCII"));
+            }
+            (Some(_), true) if self.delay_seconds.is_some() => {
+                return refuse("delay_seconds: messages of a FIFO queue cannot be delayed one by one".to_owned());
+            }
+            (Some(_), true) | (None, false) => {}
         }
         if let Some(delay) = self.delay_seconds.filter(|&delay| delay > MAX_DELAY_SECONDS) {
             return refuse(format!("delay_seconds {delay}: SQS delays a message by {MAX_DELAY_SECONDS} s at most"));
@@ -80,11 +93,7 @@ impl SqsOptions {
     }
 }
 
-fn fifo_text(queue: &str) -> String {
-    format!("queue `{queue}` is a FIFO queue, which this release does not send to: name a standard queue")
-}
-
-/// A standard SQS queue as a destination.
+/// An SQS queue as a destination.
 #[derive(Debug)]
 pub struct SqsSink {
     client: Client,
@@ -98,7 +107,7 @@ impl SqsSink {
     /// A sink for `options.queue_url`. Nothing is sent yet.
     ///
     /// # Errors
-    /// `INVALID_CONFIG` where an option is out of its range, the queue is a FIFO queue, or there is no region.
+    /// `INVALID_CONFIG` where an option is out of its range or does not fit the kind of queue, or there is no region.
     pub fn new(clients: &AwsClients, options: SqsOptions) -> Result<Self, Fault> {
         options.check()?;
         let client = clients.sqs(options.region.as_deref().or_else(|| options.region_in_url()))?;
@@ -110,10 +119,10 @@ impl SqsSink {
     }
 
     /// Sends the entries of `group` (indexes into `encoded`), halving the batch where SQS refuses it as a whole because of its content.
-    async fn send_group(&self, encoded: &[Encoded<'_>], group: &[usize], outcomes: &mut [Option<Outcome<()>>]) {
+    async fn send_group(&self, batch: &[Arc<Entry>], encoded: &[Encoded<'_>], group: &[usize], outcomes: &mut [Option<Outcome<()>>]) {
         let mut waiting = vec![group];
         while let Some(group) = waiting.pop() {
-            match self.call(encoded, group).await {
+            match self.call(batch, encoded, group).await {
                 Ok(answers) => {
                     for (&index, outcome) in group.iter().zip(answers) {
                         set(outcomes, index, outcome);
@@ -133,9 +142,10 @@ impl SqsSink {
     }
 
     /// One SendMessageBatch.
-    async fn call(&self, encoded: &[Encoded<'_>], group: &[usize]) -> Result<Vec<Outcome<()>>, CallFault> {
+    async fn call(&self, batch: &[Arc<Entry>], encoded: &[Encoded<'_>], group: &[usize]) -> Result<Vec<Outcome<()>>, CallFault> {
         const CALL: &str = "SendMessageBatch";
-        let entries = group.iter().enumerate().filter_map(|(id, &index)| Some(self.request_entry(id, encoded.get(index)?)));
+        let entries = group.iter().enumerate();
+        let entries = entries.filter_map(|(id, &index)| Some(self.request_entry(id, batch.get(index)?, encoded.get(index)?)));
         let entries = entries
             .collect::<Result<Vec<_>, _>>()
             .map_err(|error| CallFault { fault: Fault::new(FaultCode::InvalidConfig, format!("{CALL}: {error}")), effect: Effect::None })?;
@@ -147,7 +157,7 @@ impl SqsSink {
         }
     }
 
-    fn request_entry(&self, id: usize, encoded: &Encoded<'_>) -> Result<SendMessageBatchRequestEntry, BuildError> {
+    fn request_entry(&self, id: usize, of: &Entry, encoded: &Encoded<'_>) -> Result<SendMessageBatchRequestEntry, BuildError> {
         let mut entry = SendMessageBatchRequestEntry::builder()
             .id(answer::id(id))
             .message_body(encoded.body.as_ref())
@@ -155,6 +165,10 @@ impl SqsSink {
             .set_delay_seconds(self.options.delay_seconds.and_then(|delay| i32::try_from(delay).ok()));
         for attribute in &encoded.attributes {
             entry = entry.message_attributes(attribute.name.as_ref(), attribute_value(attribute)?);
+        }
+        if let Some(fifo) = &self.options.fifo {
+            // What is sent again within five minutes, by whomever, is the same message to SQS.
+            entry = entry.message_group_id(fifo.group_of(of)).message_deduplication_id(of.id.to_string());
         }
         entry.build()
     }
@@ -204,6 +218,10 @@ impl Sink for SqsSink {
         encode::size_of(entry)
     }
 
+    fn key_of(&self, entry: &Entry) -> Option<OrderKey> {
+        self.options.fifo.as_ref()?.key_of(entry)
+    }
+
     async fn send(&self, batch: &[Arc<Entry>], timeout: Duration) -> Vec<Outcome<()>> {
         let encoded: Vec<_> = batch.iter().map(|entry| encode::encode(entry)).collect();
         let limit = self.entry_bytes();
@@ -219,7 +237,7 @@ impl Sink for SqsSink {
         let work = async {
             for group in groups(&encoded, limit) {
                 begun = group.last().map_or(begun, |last| last + 1);
-                self.send_group(&encoded, &group, &mut outcomes).await;
+                self.send_group(batch, &encoded, &group, &mut outcomes).await;
             }
         };
         let _ = tokio::time::timeout(timeout, work).await;
@@ -247,8 +265,11 @@ impl Sink for SqsSink {
             fault
         })?;
         let attribute = |name| answer.attributes().and_then(|all| all.get(&name)).map(String::as_str);
-        if attribute(QueueAttributeName::FifoQueue) == Some("true") {
-            return Err(Fault::new(FaultCode::InvalidConfig, fifo_text(queue)));
+        if (attribute(QueueAttributeName::FifoQueue) == Some("true")) != self.options.fifo.is_some() {
+            return Err(Fault::new(
+                FaultCode::InvalidConfig,
+                format!("queue `{queue}`: its name and its kind do not agree on whether it is FIFO"),
+            ));
         }
         if let Some(limit) = attribute(QueueAttributeName::MaximumMessageSize).and_then(|text| text.parse::<usize>().ok()) {
             self.queue_limit.store(limit.min(MAX_MESSAGE_BYTES), Ordering::Relaxed);
@@ -295,9 +316,16 @@ mod tests {
     fn options_out_of_range_are_refused() {
         let good = SqsOptions::new("https://sqs.eu-west-1.amazonaws.com/1/q");
         assert!(good.check().is_ok());
+        let fifo = Some(Fifo { group: Group::OfOrderingKey, strict_order: true });
+        let group = |name: &str| Some(Fifo { group: Group::Fixed(name.to_owned()), strict_order: true });
+        assert!(SqsOptions { fifo: fifo.clone(), ..SqsOptions::new("https://sqs.eu-west-1.amazonaws.com/1/q.fifo") }.check().is_ok());
         for bad in [
             SqsOptions::new("my-queue"),
             SqsOptions::new("https://sqs.eu-west-1.amazonaws.com/1/q.fifo"),
+            SqsOptions { fifo: fifo.clone(), ..good.clone() },
+            SqsOptions { fifo: group("with space"), ..SqsOptions::new("https://sqs.eu-west-1.amazonaws.com/1/q.fifo") },
+            SqsOptions { fifo: group(""), ..SqsOptions::new("https://sqs.eu-west-1.amazonaws.com/1/q.fifo") },
+            SqsOptions { fifo: fifo.clone(), delay_seconds: Some(1), ..SqsOptions::new("https://sqs.eu-west-1.amazonaws.com/1/q.fifo") },
             SqsOptions { delay_seconds: Some(901), ..good.clone() },
             SqsOptions { max_message_bytes: MAX_MESSAGE_BYTES + 1, ..good.clone() },
             SqsOptions { max_message_bytes: 0, ..good.clone() },

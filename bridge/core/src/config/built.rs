@@ -27,8 +27,6 @@ const FIELDS: &[(&str, &str)] = &[
     ("routes[].session.drain_max_concurrency", "pacing of retries and recovery"),
     ("routes[].session.drain_strategy", "pacing of retries and recovery"),
     ("senders[].options.credentials_uri", "credentials from elsewhere than the AWS chain"),
-    ("senders[].options.fifo", "FIFO queues"),
-    ("senders[].options.message_group_id", "FIFO queues"),
     ("sessions[].options.session.client_id_suffix", "a client_id of each replica's own"),
     ("sessions[].options.session.credentials_uri", "credentials from elsewhere; use `username` and `password`"),
     ("sessions[].options.session.reconnect_timeout", "a timeout for reconnections of their own; connect_timeout holds for them too"),
@@ -79,10 +77,6 @@ const USES: &[fn(&Config) -> Vec<Use>] = &[
     },
     |config| each("receivers", &config.receivers, "transport", "receiving from SQS", |receiver| receiver.transport == Some(Transport::Sqs)),
     |config| each("senders", &config.senders, "session_id", "publishing to MQTT", |sender| sender.session_id.is_some()),
-    |config| {
-        let fifo = |url: &Option<String>| url.as_deref().is_some_and(|url| url.ends_with(".fifo"));
-        each("senders", &config.senders, "options.queue_url", "FIFO queues", move |sender| fifo(&sender.options.queue_url))
-    },
     |config| each("bindings", &config.bindings, "session_id", "an outbox of a binding's own", |binding| binding.session_id.is_some()),
     |config| each("bindings", &config.bindings, "address", "placeholders in addresses", |binding| binding.address.contains('{')),
     |config| routes(config, "delivery_mode", "direct_hold", |route| route.delivery_mode == DeliveryMode::DirectHold),

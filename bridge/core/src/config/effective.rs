@@ -153,6 +153,17 @@ pub struct SqsSenderSettings {
     pub timeout: Duration,
     /// The largest message, in bytes.
     pub max_message_bytes: u32,
+    /// For a FIFO queue: how it is sent to.
+    pub fifo: Option<FifoSettings>,
+}
+
+/// How a FIFO queue is sent to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FifoSettings {
+    /// The group of every message; `None`: that of its ordering key.
+    pub group: Option<String>,
+    /// Whether a message is sent only after the one before it in its group was accepted.
+    pub strict_order: bool,
 }
 
 /// A session's lease timing, and what its failover is made of.
@@ -421,6 +432,8 @@ impl Sender {
             delay_seconds: options.delay_seconds,
             timeout: options.timeout.map_or(Duration::from_secs(30), Span::get),
             max_message_bytes: options.max_message_bytes.unwrap_or(1_048_576),
+            fifo: (options.fifo == Some(true) || options.message_group_id.is_some())
+                .then(|| FifoSettings { group: options.message_group_id.clone(), strict_order: options.strict_order.unwrap_or(true) }),
         })
     }
 }

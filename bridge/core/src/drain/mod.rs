@@ -1,7 +1,10 @@
 //! What to send next.
 //!
-//! Entries of a lane leave in slot order, those of several lanes in the order in which they were taken up. One that has to wait for its next attempt lets others pass; how far they may get ahead of it is bounded, because
-//! everything settled behind it has to be remembered.
+//! Entries of a lane leave in slot order, those of several lanes in the order in which they were taken up. One that has to wait for its next attempt
+//! lets others pass; how far they may get ahead of it is bounded, because everything settled behind it has to be remembered.
+//!
+//! Where a route keeps order, each of its entries has a key, and of one key only the oldest entry that is not settled is ever ready, waiting,
+//! in flight or being parked; the others stand in line behind it. So a batch never holds two of a key, and no retry is overtaken by its own key.
 
 pub mod retry;
 
@@ -9,7 +12,7 @@ use crate::identity::{Id128, LaneId, Place, Position};
 use crate::message::Entry;
 use crate::units::Instant;
 use core::time::Duration;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 /// An entry on its way to a destination.
@@ -31,7 +34,13 @@ pub struct Item {
     pub first_attempt: Option<Instant>,
     /// When it became ready.
     pub ready_at: Instant,
+    /// What it must not overtake: the older entries of its route with the same key. `None`: it keeps no order.
+    pub key: Option<OrderKey>,
 }
+
+/// A hash of what decides the order of entries. Two keys that share one only wait for each other more than they had to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OrderKey(pub u64);
 
 /// Names a batch in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -83,8 +92,22 @@ pub struct Launch {
 struct Sending {
     /// By turn.
     ready: BTreeMap<u64, Item>,
+    /// For each key of which an entry is not settled: those behind it, oldest first.
+    lines: HashMap<OrderKey, VecDeque<Item>>,
     in_flight: usize,
     last_send_began: Option<Instant>,
+}
+
+impl Sending {
+    /// Entries that stand behind another of their key.
+    fn in_line(&self) -> usize {
+        self.lines.values().map(VecDeque::len).sum()
+    }
+
+    /// Entries that wait neither for a pause nor for an answer.
+    fn unsent(&self) -> impl Iterator<Item = &Item> {
+        self.ready.values().chain(self.lines.values().flatten())
+    }
 }
 
 /// What one lane of the log has in memory.
@@ -187,7 +210,7 @@ impl Drain {
     /// Entries of `route` in memory.
     #[must_use]
     pub fn count_of(&self, route: usize) -> usize {
-        self.routes.get(route).map_or(0, |sending| sending.ready.len() + sending.in_flight)
+        self.routes.get(route).map_or(0, |sending| sending.ready.len() + sending.in_line() + sending.in_flight)
             + self.waiting.values().chain(self.parks.values()).filter(|item| item.route == route).count()
     }
 
@@ -199,7 +222,7 @@ impl Drain {
             .values()
             .chain(self.parks.values())
             .chain(self.flights.values().flatten())
-            .chain(self.routes.iter().flat_map(|sending| sending.ready.values()))
+            .chain(self.routes.iter().flat_map(Sending::unsent))
             .filter(|item| item.attempts > 0 && item.place.lane == lane)
             .map(|item| (item.place.position, item.attempts))
             .collect();
@@ -222,10 +245,31 @@ impl Drain {
     /// Takes a loaded entry to be sent.
     pub fn push(&mut self, mut item: Item) {
         self.admit(&mut item);
+        if let (Some(sending), Some(key)) = (self.routes.get_mut(item.route), item.key) {
+            if let Some(line) = sending.lines.get_mut(&key) {
+                return line.push_back(item);
+            }
+            sending.lines.insert(key, VecDeque::new());
+        }
         self.make_ready(item);
     }
 
-    /// Counts an entry that the caller keeps: it will be parked or settled, never sent.
+    /// The next entry of a key whose oldest one is settled.
+    fn advance(&mut self, now: Instant, route: usize, key: OrderKey) {
+        let Some(sending) = self.routes.get_mut(route) else { return };
+        let Some(line) = sending.lines.get_mut(&key) else { return };
+        match line.pop_front() {
+            Some(mut item) => {
+                item.ready_at = now;
+                self.make_ready(item);
+            }
+            None => {
+                sending.lines.remove(&key);
+            }
+        }
+    }
+
+    /// Counts an entry that the caller keeps: it will be parked or settled, never sent, and nothing waits for it. Its key must be `None`.
     pub fn admit(&mut self, item: &mut Item) {
         item.turn = self.next_turn;
         self.next_turn += 1;
@@ -354,8 +398,11 @@ impl Drain {
         Some(item)
     }
 
-    /// An entry that the caller took out is settled.
-    pub fn settled(&mut self, item: &Item) {
+    /// An entry that the caller took out is settled. The next of its key is ready at once.
+    pub fn settled(&mut self, now: Instant, item: &Item) {
+        if let Some(key) = item.key {
+            self.advance(now, item.route, key);
+        }
         let weight = item.entry.message.weight();
         self.count -= 1;
         self.weight -= weight;
@@ -370,7 +417,7 @@ impl Drain {
             .values()
             .chain(self.parks.values())
             .chain(self.flights.values().flatten())
-            .chain(self.routes.iter().flat_map(|sending| sending.ready.values()))
+            .chain(self.routes.iter().flat_map(Sending::unsent))
             .map(|item| item.entry.id)
     }
 }

@@ -43,6 +43,7 @@ fn options() -> MemberOptions {
         policy,
         limits: BatchLimits { entries: 10, bytes: 262_144, entry_bytes: 200_000 },
         size_of: Arc::new(|_| 100),
+        key_of: Arc::new(|_| None),
     };
     let owner = OwnerOptions {
         owner: "me#1".to_owned(),

@@ -2,8 +2,8 @@
 
 use crate::config::model as config;
 use crate::dead_letter::Destination;
-use crate::drain::BatchLimits;
 use crate::drain::retry::Backoff;
+use crate::drain::{BatchLimits, OrderKey};
 use crate::identity::Epoch;
 use crate::log::writer::SegmentOptions;
 use crate::message::Entry;
@@ -82,6 +82,9 @@ pub const MEMORY_BYTES: usize = 16 * 1024 * 1024;
 /// Measures what an entry takes of a batch's bytes.
 pub type SizeOf = Arc<dyn Fn(&Entry) -> usize + Send + Sync>;
 
+/// Tells what an entry must not overtake on its way to its destination; `None` where it keeps no order.
+pub type KeyOf = Arc<dyn Fn(&Entry) -> Option<OrderKey> + Send + Sync>;
+
 /// One route.
 #[derive(Clone)]
 pub struct RouteOptions {
@@ -97,6 +100,8 @@ pub struct RouteOptions {
     pub limits: BatchLimits,
     /// Measures entries for the destination.
     pub size_of: SizeOf,
+    /// What the destination keeps in order.
+    pub key_of: KeyOf,
 }
 
 impl fmt::Debug for RouteOptions {

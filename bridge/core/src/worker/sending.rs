@@ -79,12 +79,15 @@ impl Owner {
             }
             Some(_) => expired(&entry, wall),
         };
-        let mut item = Item { place, turn: 0, entry, route, size, attempts, first_attempt: None, ready_at: now };
+        let mut item = Item { place, turn: 0, entry, route, size, attempts, first_attempt: None, ready_at: now, key: None };
         match refusal {
-            None => self.drain.push(item),
+            None => {
+                item.key = options.and_then(|options| (options.key_of)(&item.entry));
+                self.drain.push(item);
+            }
             Some(fault) => {
                 self.drain.admit(&mut item);
-                self.doom(item, fault);
+                self.doom(now, item, fault);
             }
         }
     }
@@ -106,7 +109,7 @@ impl Owner {
             let Some(launch) = self.drain.launch(now, eager, &limits, |item| expired(&item.entry, wall).is_some()) else { break };
             for item in launch.expired {
                 if let Some(fault) = expired(&item.entry, wall) {
-                    self.doom(item, fault);
+                    self.doom(now, item, fault);
                 }
             }
             if !launch.entries.is_empty() {
@@ -136,14 +139,14 @@ impl Owner {
                     }
                     let latency = wall.since(item.entry.received_at);
                     self.effects.push(Effect::Observe(Observation::Delivered { route: item.route, latency }));
-                    self.finish(&item);
+                    self.finish(now, &item);
                 }
                 // What is not certain is repeated: a duplicate is better than a loss.
                 Outcome::Unknown(fault) => self.attempt_failed(now, item, fault),
                 Outcome::NotDone(fault) => match fault.code.class() {
                     FaultClass::Transient | FaultClass::Permanent => self.attempt_failed(now, item, fault),
                     // This message is refused, whatever is done about the destination.
-                    FaultClass::Rejected | FaultClass::Expired | FaultClass::Poison => self.doom(item, fault),
+                    FaultClass::Rejected | FaultClass::Expired | FaultClass::Poison => self.doom(now, item, fault),
                 },
             }
         }
@@ -157,14 +160,14 @@ impl Owner {
             policy.max_replay_attempts > 0 && item.attempts > policy.max_replay_attempts && now.since(first) >= policy.replay_budget;
         // A queue that is gone or a permission that is missing concerns every message: somebody gets `replay_budget` to mend it.
         if exhausted && fault.code.class() == FaultClass::Permanent {
-            self.doom(item, fault);
+            self.doom(now, item, fault);
             return;
         }
         // While nothing at all is accepted the destination is at fault, not this entry: an outage of any length makes no poison.
         let others_pass = self.last_success.get(item.route).copied().flatten().is_some_and(|last| last > first);
         if exhausted && others_pass {
             let detail = format!("{} attempts failed while others were delivered; last: {fault}", item.attempts);
-            self.doom(item, Fault::new(FaultCode::PoisonMessage, detail));
+            self.doom(now, item, Fault::new(FaultCode::PoisonMessage, detail));
             return;
         }
         if let Some(lane) = self.lanes.get_mut(item.place.lane.index()) {
@@ -176,7 +179,7 @@ impl Owner {
     }
 
     /// The entry will not be delivered: it is dead-lettered, or dropped where its route's policy says so.
-    fn doom(&mut self, item: Item, fault: Fault) {
+    fn doom(&mut self, now: Instant, item: Item, fault: Fault) {
         let fate = self.options.routes.get(item.route).map_or(Fate::DeadLetter, |route| match fault.code {
             FaultCode::MessageExpired => route.policy.on_expired,
             _ => route.policy.on_permanent_failure,
@@ -188,7 +191,7 @@ impl Owner {
                     if fault.code == FaultCode::MessageExpired { counters.expired += 1 } else { counters.dropped += 1 }
                 }
                 self.effects.push(Effect::Observe(Observation::Dropped { route: item.route, code: fault.code }));
-                self.finish(&item);
+                self.finish(now, &item);
             }
         }
     }
@@ -218,7 +221,7 @@ impl Owner {
                     counters.dead_lettered += 1;
                 }
                 self.effects.push(Effect::Observe(Observation::DeadLettered { route: item.route, code: fault.code }));
-                self.finish(&item);
+                self.finish(now, &item);
             }
             // The letter is written again until it stands: an entry is never given up without one.
             Outcome::NotDone(refusal) | Outcome::Unknown(refusal) => {
@@ -229,11 +232,11 @@ impl Owner {
         }
     }
 
-    fn finish(&mut self, item: &Item) {
+    fn finish(&mut self, now: Instant, item: &Item) {
         if let Some(lane) = self.lanes.get_mut(item.place.lane.index()) {
             lane.settled.settle(item.place.position);
         }
-        self.drain.settled(item);
+        self.drain.settled(now, item);
     }
 }
 

@@ -1,12 +1,13 @@
 //! Batches against a naive oracle.
 
 use crate::support::{at_ms, entry_of, ms};
-use causeway_core::drain::{BatchId, BatchLimits, Drain, Item, Launch, Pace};
+use causeway_core::drain::{BatchId, BatchLimits, Drain, Item, Launch, OrderKey, Pace};
 use causeway_core::identity::{LaneId, Place, Position, Slot};
 use causeway_core::log::writer::LOAD_LINGERS;
 use causeway_core::units::Instant;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 const LINGER: u64 = 10;
 
@@ -20,6 +21,7 @@ fn item(id: u64, route: usize, size: usize, now: Instant) -> Item {
         attempts: 0,
         first_attempt: None,
         ready_at: now,
+        key: None,
     }
 }
 
@@ -160,7 +162,7 @@ fn run(steps: Vec<Step>, paces: Vec<Pace>) {
                 let launch = drain.launch(at_ms(oracle.now), eager, &[], |item| oracle.expired.contains(&item.place.position.slot.0));
                 check_launch(&mut oracle, &paces, eager, launch.as_ref());
                 for item in launch.into_iter().flat_map(|launch| launch.expired) {
-                    drain.settled(&item);
+                    drain.settled(at_ms(oracle.now), &item);
                 }
             }
             Step::Land { nth, again, pause } => land(&mut drain, &mut oracle, nth, again, pause),
@@ -192,7 +194,7 @@ fn land(drain: &mut Drain, oracle: &mut Oracle, nth: usize, again: u16, pause: u
     for (bit, item) in items.into_iter().enumerate() {
         assert!(item.attempts > 0);
         if again & (1 << (bit % 16)) == 0 {
-            drain.settled(&item);
+            drain.settled(at_ms(oracle.now), &item);
         } else {
             oracle.waiting.insert(item.place.position.slot.0, oracle.now + pause);
             drain.retry(item, at_ms(oracle.now + pause));
@@ -236,4 +238,117 @@ fn what_has_to_wait_is_woken_in_time() {
     assert_eq!(drain.wake_at(at_ms(30)), Some(at_ms(70)));
     assert_eq!(drain.attempts(LaneId(0), 10), vec![(Position { slot: Slot(1), index: 0 }, 1), (Position { slot: Slot(2), index: 0 }, 1)]);
     assert_eq!(drain.attempts(LaneId(0), 1).len(), 1);
+}
+
+/// One step of a run in which order is kept.
+#[derive(Clone, Debug)]
+enum Ordered {
+    Push {
+        key: u64,
+    },
+    Launch,
+    /// The oldest batch comes back; entries whose bit is set are tried again after a pause.
+    Land {
+        again: u16,
+        pause: u64,
+    },
+    Wait(u64),
+    Expire(u64),
+}
+
+fn ordered() -> impl Strategy<Value = Vec<Ordered>> {
+    let step = prop_oneof![
+        5 => (0_u64..4).prop_map(|key| Ordered::Push { key }),
+        4 => Just(Ordered::Launch),
+        3 => (any::<u16>(), 0_u64..40).prop_map(|(again, pause)| Ordered::Land { again, pause }),
+        2 => (0_u64..25).prop_map(Ordered::Wait),
+        1 => (5_u64..9).prop_map(Ordered::Expire),
+    ];
+    proptest::collection::vec(step, 0..300)
+}
+
+/// A drain that keeps order, what is in flight, and what was settled of each key.
+struct OrderedRun {
+    drain: Drain,
+    now: u64,
+    pushed: u64,
+    flights: Vec<BatchId>,
+    expired: BTreeSet<u64>,
+    settled: BTreeMap<u64, Vec<u64>>,
+}
+
+impl OrderedRun {
+    fn settle(&mut self, item: &Item) {
+        self.settled.entry(item.key.unwrap().0).or_default().push(item.place.position.slot.0);
+        self.drain.settled(at_ms(self.now), item);
+    }
+
+    fn launch(&mut self) -> bool {
+        self.drain.wake(at_ms(self.now));
+        let expired = self.expired.clone();
+        let Some(launch) = self.drain.launch(at_ms(self.now), true, &[], |item| expired.contains(&item.place.position.slot.0)) else {
+            return false;
+        };
+        let keys: Vec<&str> = launch.entries.iter().map(|entry| entry.message.topic.as_str()).collect();
+        assert_eq!(keys.iter().collect::<BTreeSet<_>>().len(), keys.len(), "a batch holds one entry of a key: {keys:?}");
+        if !launch.entries.is_empty() {
+            self.flights.push(launch.batch);
+        }
+        launch.expired.iter().for_each(|item| self.settle(item));
+        true
+    }
+
+    fn land(&mut self, again: u16, pause: u64) -> bool {
+        if self.flights.is_empty() {
+            return false;
+        }
+        let batch = self.flights.remove(0);
+        for (bit, item) in self.drain.landed(batch).into_iter().enumerate() {
+            if again & (1 << (bit % 16)) == 0 {
+                self.settle(&item);
+            } else {
+                self.drain.retry(item, at_ms(self.now + pause));
+            }
+        }
+        true
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// Whatever fails, is tried again or expires: entries of one key are settled in the order in which they came, and all of them are.
+    #[test]
+    fn no_entry_overtakes_another_of_its_key(steps in ordered(), max_in_flight in 1_usize..25, entries in 1_usize..12) {
+        let drain = Drain::new(paces(max_in_flight, entries, 10_000));
+        let mut run = OrderedRun {
+            drain, now: 1_000, pushed: 0, flights: Vec::new(), expired: BTreeSet::new(), settled: BTreeMap::new(),
+        };
+        for step in steps {
+            match step {
+                Ordered::Push { key } => {
+                    run.pushed += 1;
+                    let id = run.pushed;
+                    let mut entry = (*entry_of("x", u128::from(id))).clone();
+                    entry.message.topic = format!("key {key}");
+                    let entry = Arc::new(entry);
+                    run.drain.push(Item { key: Some(OrderKey(key)), entry, ..item(id, 0, 10, at_ms(run.now)) });
+                }
+                Ordered::Launch => { run.launch(); }
+                Ordered::Land { again, pause } => { run.land(again, pause); }
+                Ordered::Wait(time) => run.now += time,
+                Ordered::Expire(factor) => run.expired.extend((1..=run.pushed).filter(|id| id % factor == 0)),
+            }
+            let done: usize = run.settled.values().map(Vec::len).sum();
+            prop_assert_eq!(run.drain.len() + done, usize::try_from(run.pushed).unwrap());
+            prop_assert_eq!(run.drain.ids().count(), run.drain.len());
+        }
+        while run.launch() || run.land(0, 0) || !run.drain.is_empty() {
+            run.now += 50;
+        }
+        prop_assert_eq!(run.settled.values().map(Vec::len).sum::<usize>(), usize::try_from(run.pushed).unwrap());
+        for ids in run.settled.values() {
+            prop_assert!(ids.is_sorted(), "{ids:?}");
+        }
+    }
 }

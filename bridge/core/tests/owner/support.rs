@@ -67,6 +67,7 @@ pub fn route(id: &str, receiver: &str) -> RouteOptions {
         policy: policy(),
         limits: BatchLimits { entries: 10, bytes: 262_144, entry_bytes: 200_000 },
         size_of: Arc::new(|entry| entry.message.payload.len() + 100),
+        key_of: Arc::new(|_| None),
     }
 }
 

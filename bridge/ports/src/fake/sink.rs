@@ -3,6 +3,7 @@
 use super::Shared;
 use crate::{Sink, SinkLimits};
 use async_trait::async_trait;
+use causeway_core::drain::OrderKey;
 use causeway_core::identity::EntryId;
 use causeway_core::message::Entry;
 use causeway_core::outcome::{Fault, FaultCode, Outcome};
@@ -176,6 +177,10 @@ impl Sink for FakeSink {
     /// Topic and payload.
     fn size_of(&self, entry: &Entry) -> usize {
         entry.message.topic.len() + entry.message.payload.len()
+    }
+
+    fn key_of(&self, _entry: &Entry) -> Option<OrderKey> {
+        None
     }
 
     async fn send(&self, batch: &[Arc<Entry>], timeout: Duration) -> Vec<Outcome<()>> {

@@ -545,13 +545,14 @@ async fn next_of(source: &mut Option<Box<dyn Source>>) -> SourceEvent {
 
 fn route_options(parts: &RouteParts) -> RouteOptions {
     let limits = parts.sink.limits();
-    let sink = Arc::clone(&parts.sink);
+    let (measure, order) = (Arc::clone(&parts.sink), Arc::clone(&parts.sink));
     RouteOptions {
         id: parts.id.as_str().into(),
         receiver: parts.receiver.as_str().into(),
         destination: parts.destination.clone(),
         policy: Policy::from(&parts.policy),
         limits: BatchLimits { entries: limits.batch_entries, bytes: limits.batch_bytes, entry_bytes: limits.entry_bytes },
-        size_of: Arc::new(move |entry| sink.size_of(entry)),
+        size_of: Arc::new(move |entry| measure.size_of(entry)),
+        key_of: Arc::new(move |entry| order.key_of(entry)),
     }
 }

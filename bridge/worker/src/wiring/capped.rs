@@ -1,6 +1,7 @@
 //! A destination with the sender's own limits on top.
 
 use async_trait::async_trait;
+use causeway_core::drain::OrderKey;
 use causeway_core::message::Entry;
 use causeway_core::outcome::{Fault, Outcome};
 use causeway_ports::{Sink, SinkLimits};
@@ -30,6 +31,10 @@ impl Sink for CappedSink {
 
     fn size_of(&self, entry: &Entry) -> usize {
         self.inner.size_of(entry)
+    }
+
+    fn key_of(&self, entry: &Entry) -> Option<OrderKey> {
+        self.inner.key_of(entry)
     }
 
     async fn send(&self, batch: &[Arc<Entry>], timeout: Duration) -> Vec<Outcome<()>> {

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, dead_code, reason = "tests; not every file uses all of it")]
 
 use async_trait::async_trait;
+use causeway_core::drain::OrderKey;
 use causeway_core::identity::Epoch;
 use causeway_core::message::Entry;
 use causeway_core::outcome::{Fault, FaultCode, Outcome};
@@ -46,6 +47,10 @@ impl Sink for IdleSink {
 
     fn size_of(&self, entry: &Entry) -> usize {
         entry.message.payload.len()
+    }
+
+    fn key_of(&self, _: &Entry) -> Option<OrderKey> {
+        None
     }
 
     async fn send(&self, batch: &[Arc<Entry>], _: Duration) -> Vec<Outcome<()>> {

@@ -227,6 +227,28 @@ function senderOptions(check: Check, at: string, sender: Sender): void {
   if (sqs) sqsSender(check, at, options);
 }
 
+function fifoGroup(check: Check, option: (name: string) => string, group: string, ofKey: boolean): void {
+  const path = option("message_group_id");
+  if (ofKey) {
+    check.error(
+      "E_FIFO_GROUP",
+      path,
+      "`fifo: true` takes the group from the ordering key, and `message_group_id` gives every message the same",
+      "remove one of the two",
+      [option("fifo")],
+    );
+  }
+  if (!/^[!-~]{1,128}$/.test(group)) {
+    check.error(
+      "E_FIFO_GROUP",
+      path,
+      "SQS takes 1 to 128 letters, digits and marks of ASCII for a group, without spaces",
+      "shorten it, or replace what SQS refuses",
+      [],
+    );
+  }
+}
+
 function sqsSender(check: Check, at: string, options: NonNullable<Sender["options"]>): void {
   const option = (name: string) => `${at}.options.${name}`;
   const { queue_url: url, credentials_uri: uri } = options;
@@ -249,10 +271,14 @@ function sqsSender(check: Check, at: string, options: NonNullable<Sender["option
       [option("fifo"), option("message_group_id")],
     );
   }
-  if (!fifo && group) {
+  if (fifo && typeof options.message_group_id === "string") {
+    fifoGroup(check, option, options.message_group_id, options.fifo === true);
+  }
+  if (!fifo && (group || options.strict_order !== undefined)) {
+    const written = (["fifo", "message_group_id"] as const).find((name) => options[name] !== undefined);
     check.error(
       "E_FIFO_QUEUE",
-      option(options.fifo === undefined ? "message_group_id" : "fifo"),
+      option(written ?? "strict_order"),
       "the queue is not FIFO: its name does not end in `.fifo`",
       "remove it, or name a FIFO queue",
       [option("queue_url")],

@@ -203,6 +203,7 @@ fn options(term: u64, epoch: Epoch) -> OwnerOptions {
         policy,
         limits: BatchLimits { entries: 1, bytes: 1_000, entry_bytes: 1_000 },
         size_of: Arc::new(|_| 10),
+        key_of: Arc::new(|_| None),
     };
     let base = (u128::from(term) + 1) << 64;
     OwnerOptions {

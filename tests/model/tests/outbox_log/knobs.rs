@@ -152,6 +152,7 @@ pub fn options(nth: usize, epoch: Option<Epoch>, lanes: u32, adopts: bool, dice:
         policy,
         limits,
         size_of: Arc::new(|entry| 100 + entry.message.payload.len()),
+        key_of: Arc::new(|_| None),
     });
     OwnerOptions {
         owner: format!("n{nth}"),

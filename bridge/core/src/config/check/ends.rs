@@ -272,8 +272,17 @@ fn queue_url(check: &mut Check<'_>, path: &str, url: &str) {
 }
 
 fn sender_options(check: &mut Check<'_>, at: &str, sender: &Sender) {
-    const SQS: [&str; 8] =
-        ["queue_url", "region", "delay_seconds", "batch_size", "message_group_id", "fifo", "max_message_bytes", "credentials_uri"];
+    const SQS: [&str; 9] = [
+        "queue_url",
+        "region",
+        "delay_seconds",
+        "batch_size",
+        "message_group_id",
+        "fifo",
+        "strict_order",
+        "max_message_bytes",
+        "credentials_uri",
+    ];
     const MQTT: [&str; 4] = ["default_topic", "qos", "retain", "throttle_retry_after"];
     let (foreign, name): (&[&str], &str) = match (sender.transport, &sender.session_id) {
         (Some(Transport::Sqs), None) => (&MQTT, "SQS"),
@@ -301,6 +310,28 @@ fn sender_options(check: &mut Check<'_>, at: &str, sender: &Sender) {
     }
     if sender.transport == Some(Transport::Sqs) {
         sqs_sender(check, at, sender);
+    }
+}
+
+fn fifo_group(check: &mut Check<'_>, option: &dyn Fn(&str) -> String, group: &str, of_key: bool) {
+    let path = option("message_group_id");
+    if of_key {
+        check.error(
+            "E_FIFO_GROUP",
+            &path,
+            &[&option("fifo")],
+            "`fifo: true` takes the group from the ordering key, and `message_group_id` gives every message the same",
+            "remove one of the two",
+        );
+    }
+    if !(1..=128).contains(&group.len()) || !group.bytes().all(|byte| byte.is_ascii_graphic()) {
+        check.error(
+            "E_FIFO_GROUP",
+            &path,
+            &[],
+            "SQS takes 1 to 128 letters, digits and marks of ASCII for a group, without spaces",
+            "shorten it, or replace what SQS refuses",
+        );
     }
 }
 
@@ -341,8 +372,15 @@ fn sqs_sender(check: &mut Check<'_>, at: &str, sender: &Sender) {
             "add `message_group_id`, or `fifo: true` to take it from the ordering key",
         );
     }
-    if !is_fifo && has_group {
-        let path = option(if options.fifo.is_some() { "fifo" } else { "message_group_id" });
+    if let Some(group) = options.message_group_id.as_ref().filter(|_| is_fifo) {
+        fifo_group(check, &option, group, options.fifo == Some(true));
+    }
+    if !is_fifo && (has_group || options.strict_order.is_some()) {
+        let path = option(match (options.fifo, &options.message_group_id) {
+            (Some(_), _) => "fifo",
+            (None, Some(_)) => "message_group_id",
+            (None, None) => "strict_order",
+        });
         check.error(
             "E_FIFO_QUEUE",
             &path,

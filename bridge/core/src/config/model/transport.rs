@@ -418,6 +418,9 @@ pub struct SenderOptions {
     pub message_group_id: Option<String>,
     /// SQS FIFO: takes the group from the ordering key.
     pub fifo: Option<bool>,
+    /// SQS FIFO: whether a message is sent only after the one before it in its group was accepted. `false` is quicker where groups are few, and changes
+    /// the order of a group when SQS accepts a batch in part. Left out: true.
+    pub strict_order: Option<bool>,
     /// SQS: the largest message, attributes included, in bytes. Left out: 1048576.
     #[schemars(range(min = 1, max = 1_048_576))]
     pub max_message_bytes: Option<u32>,

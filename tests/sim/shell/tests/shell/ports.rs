@@ -1,6 +1,7 @@
 //! What stands between a host and the stores that all hosts share: a ledger that sees every effect begin, and knows whose the lease is.
 
 use async_trait::async_trait;
+use causeway_core::drain::OrderKey;
 use causeway_core::identity::{DeliveryId, LogName, Slot};
 use causeway_core::lease::row::RawLease;
 use causeway_core::lease::{LeaseAnswer, LeaseWrite};
@@ -207,6 +208,9 @@ impl Sink for Host {
     }
     fn size_of(&self, entry: &Entry) -> usize {
         self.shared.sink.size_of(entry)
+    }
+    fn key_of(&self, entry: &Entry) -> Option<OrderKey> {
+        self.shared.sink.key_of(entry)
     }
     async fn send(&self, batch: &[Arc<Entry>], timeout: Duration) -> Vec<Outcome<()>> {
         self.shared.acts(&self.name, "send");
