@@ -11,10 +11,10 @@ use causeway_core::rows::{Row, unpack};
 use causeway_core::units::UnixMillis;
 use causeway_local::memory::MemoryOutbox;
 use causeway_local::sqlite::{OpenMode, SqliteStore};
+use causeway_ports::SystemClock;
 use causeway_ports::fake::{FakeBroker, FakeSink, SinkAnswer};
 use causeway_ports::{LogStore, Mailbox, Outbox, Sink};
-use causeway_ports::SystemClock;
-use causeway_worker::parts::{LogKind, MailboxParts, RouteParts, SessionParts};
+use causeway_worker::parts::{LogKind, MailboxParts, RandomBits, RouteParts, SessionParts};
 use causeway_worker::run::{RunError, SessionEnd, run_session};
 use causeway_worker::status::StatusBoard;
 use causeway_worker::telemetry::Metrics;
@@ -80,6 +80,7 @@ fn start<S: LogStore + 'static>(
         subscriptions: None,
         status: StatusBoard::new("b", &owner, clock.clone()),
         clock,
+        random: Arc::new(RandomBits::of_the_system),
         metrics: Metrics::default(),
         stop: stop.clone(),
         drain_ceiling: Bridge::default().drain_ceiling(),
