@@ -4,7 +4,7 @@ use crate::cloud::Cloud;
 use crate::stack::{Container, Made};
 use anyhow::{Context as _, Result, ensure};
 use aws_sdk_sqs::error::DisplayErrorContext;
-use aws_sdk_sqs::types::MessageAttributeValue;
+use aws_sdk_sqs::types::{MessageAttributeValue, QueueAttributeName};
 use bytes::Bytes;
 use causeway_aws::DynamoDeadLetters;
 use causeway_core::dead_letter::{DeadLetter, DeadLetterState, Destination};
@@ -38,8 +38,10 @@ const DEAD_IN_QUEUE: u64 = 3;
 const IN_TURN: u64 = 20;
 /// The messages of the plan: published, put back, moved back by SQS, and two turns.
 const ALL: u64 = PUBLISHED + LETTERS + DEAD_IN_QUEUE + 2 * IN_TURN;
-/// Bytes of a message that no queue takes. As a dead letter it stands in parts; on its way to a log it is compressed.
-const TOO_LARGE: usize = 1_200_000;
+/// Bytes of a message that SQS could take and the queue then does not. As a dead letter it stands in parts; on its way to a log it is compressed.
+const TOO_LARGE: usize = 600_000;
+/// What the queue takes from then on.
+const QUEUE_LIMIT: &str = "262144";
 /// How long messages get to arrive.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -172,6 +174,8 @@ impl Bridge {
     pub async fn each_as_owner(&mut self, cloud: &Cloud, made: &Made, dir: &Path) -> Result<()> {
         let function = &made.one("AWS::Lambda::Function", "Redrive")?.physical;
         self.stop().await?;
+        let limit = self.sqs.set_queue_attributes().queue_url(&self.queue).attributes(QueueAttributeName::MaximumMessageSize, QUEUE_LIMIT);
+        limit.send().await.map_err(|fault| anyhow::anyhow!("{}", DisplayErrorContext(&fault)))?;
         let large = self.large_letter();
         let outcome = self.letters.park(&large).await;
         ensure!(matches!(outcome, Outcome::Done(())), "a dead letter could not be written: {outcome:?}");
