@@ -55,13 +55,8 @@ fn sinks(environment: &Environment) -> Result<BTreeMap<String, Arc<dyn Sink>>, F
     let bindings = direct.filter_map(|route| config.binding(route.bindings.first()?));
     for sender in bindings.filter_map(|binding| config.sender(&binding.sender_id)) {
         let Some(settings) = sender.sqs() else { continue };
-        let options = SqsOptions {
-            queue_url: settings.queue_url,
-            region: settings.region,
-            delay_seconds: settings.delay_seconds,
-            max_message_bytes: settings.max_message_bytes as usize,
-        };
-        let sink = SqsSink::new(&environment.aws, options).map_err(|fault| FunctionError::of("CAUSEWAY_CONFIG_SSM", &fault))?;
+        let sink =
+            SqsSink::new(&environment.aws, SqsOptions::from(settings)).map_err(|fault| FunctionError::of("CAUSEWAY_CONFIG_SSM", &fault))?;
         sinks.insert(sender.id.to_string(), Arc::new(sink));
     }
     Ok(sinks)

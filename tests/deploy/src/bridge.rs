@@ -306,6 +306,7 @@ fn launch(container: &Container, somebody: &Cloud, program: &Path, dir: &Path, n
     Ok(Launch {
         binary: program.to_owned(),
         config,
+        layers: Vec::new(),
         environment,
         monitor,
         prefix: Vec::new(),

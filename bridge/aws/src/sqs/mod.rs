@@ -13,6 +13,7 @@ use aws_sdk_sqs::Client;
 use aws_sdk_sqs::error::BuildError;
 use aws_sdk_sqs::primitives::Blob;
 use aws_sdk_sqs::types::{MessageAttributeValue, QueueAttributeName, SendMessageBatchRequestEntry};
+use causeway_core::config::{FifoSettings, SqsSenderSettings};
 use causeway_core::drain::OrderKey;
 use causeway_core::message::Entry;
 use causeway_core::outcome::{Fault, FaultCode, Outcome};
@@ -90,6 +91,20 @@ impl SqsOptions {
 
     fn is_fifo(&self) -> bool {
         self.queue_url.split('?').next().is_some_and(|url| url.ends_with(".fifo"))
+    }
+}
+
+impl From<SqsSenderSettings> for SqsOptions {
+    fn from(settings: SqsSenderSettings) -> Self {
+        let fifo =
+            |fifo: FifoSettings| Fifo { group: fifo.group.map_or(Group::OfOrderingKey, Group::Fixed), strict_order: fifo.strict_order };
+        Self {
+            queue_url: settings.queue_url,
+            region: settings.region,
+            delay_seconds: settings.delay_seconds,
+            max_message_bytes: settings.max_message_bytes as usize,
+            fifo: settings.fifo.map(fifo),
+        }
     }
 }
 

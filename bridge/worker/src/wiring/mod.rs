@@ -16,7 +16,7 @@ use crate::parts::{LogKind, MailboxParts, NamedSinks, RandomBits, RouteParts, Se
 use crate::status::{LeaseStatus, SessionRole, SessionStatus, StatusBoard};
 use crate::telemetry::Metrics;
 use capped::CappedSink;
-use causeway_aws::{AwsClients, AwsOptions, Fifo, Group, SqsOptions, SqsSink};
+use causeway_aws::{AwsClients, AwsOptions, SqsOptions, SqsSink};
 use causeway_core::adoption::Adopter;
 use causeway_core::config::model::{OutboxOptions, Route, Session, SessionMode};
 use causeway_core::config::{Config, Secret, SqsSenderSettings, StoreBackend};
@@ -102,17 +102,9 @@ pub fn sinks(config: &Config, aws: Option<&AwsClients>) -> Result<NamedSinks, Ve
 }
 
 fn sqs_sink(clients: &AwsClients, settings: SqsSenderSettings) -> Result<Arc<dyn Sink>, Fault> {
-    let options = SqsOptions {
-        queue_url: settings.queue_url,
-        region: settings.region,
-        delay_seconds: settings.delay_seconds,
-        max_message_bytes: settings.max_message_bytes as usize,
-        fifo: settings
-            .fifo
-            .map(|fifo| Fifo { group: fifo.group.map_or(Group::OfOrderingKey, Group::Fixed), strict_order: fifo.strict_order }),
-    };
-    let sink = SqsSink::new(clients, options)?;
-    Ok(Arc::new(CappedSink::new(Arc::new(sink), settings.batch_size as usize, settings.timeout)))
+    let (batch_size, timeout) = (settings.batch_size as usize, settings.timeout);
+    let sink = SqsSink::new(clients, SqsOptions::from(settings))?;
+    Ok(Arc::new(CappedSink::new(Arc::new(sink), batch_size, timeout)))
 }
 
 /// What every session of the process shares.
