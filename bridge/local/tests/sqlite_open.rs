@@ -99,7 +99,7 @@ fn a_newer_releases_store_is_left_alone() {
     SqliteStore::create(&path).unwrap();
     rusqlite::Connection::open(&path).unwrap().pragma_update(None, "user_version", 99).unwrap();
     for mode in [OpenMode::ReadWrite, OpenMode::ReadOnly] {
-        refused(SqliteStore::open(&path, mode), "STORE_NEWER_SCHEMA", &["schema version 99", "knows 2", "run that release"]);
+        refused(SqliteStore::open(&path, mode), "STORE_NEWER_SCHEMA", &["schema version 99", "knows 3", "run that release"]);
     }
 }
 
@@ -146,7 +146,7 @@ async fn an_older_releases_store_is_brought_up_to_date_and_loses_nothing() {
 
 #[tokio::test]
 async fn what_an_older_release_remembered_has_had_no_generation() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o700)).tempdir().unwrap();
     let path = folder.path().join("causeway.db");
     SqliteStore::create(&path).unwrap();
     let sql = "ALTER TABLE subscription_baselines DROP COLUMN generation;

@@ -21,7 +21,14 @@ export function checkConfig(
   const own = [...document.faults, ...document.notBuilt];
   if (document.faults.length > 0) return own;
   const config = document.value;
-  return [...own, ...cluster(config), ...sessions(config), ...receivers(config), ...routes(config), ...history(config, baselines)];
+  return [
+    ...own,
+    ...cluster(config),
+    ...sessions(config),
+    ...receivers(config),
+    ...routes(config),
+    ...history(config, baselines),
+  ];
 }
 
 function cluster(config: BridgeConfig): SynthFault[] {

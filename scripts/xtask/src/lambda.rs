@@ -84,7 +84,7 @@ pub async fn binary(function: &str) -> Result<PathBuf> {
     }
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(repository()).stdin(Stdio::null()).stderr(Stdio::inherit());
-    command.args(["build", "--quiet", "--package", &format!("causeway-{function}"), "--bin", function]);
+    command.args(["build", "--quiet", "--workspace", "--bin", function]);
     let output = command.arg("--message-format=json-render-diagnostics").output().await.context("cannot run cargo")?;
     if !output.status.success() {
         bail!("the function does not build");

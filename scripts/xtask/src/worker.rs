@@ -33,8 +33,8 @@ pub async fn binary() -> Result<PathBuf> {
     command.args([
         "build",
         "--quiet",
-        "--package",
-        "causeway",
+        // With the features of the whole workspace, as the tests are built: else every crate below would be built for this program alone.
+        "--workspace",
         "--bin",
         "causeway",
         "--message-format=json-render-diagnostics",

@@ -176,16 +176,6 @@ impl Bridge {
         self.stop().await?;
         let limit = self.sqs.set_queue_attributes().queue_url(&self.queue).attributes(QueueAttributeName::MaximumMessageSize, QUEUE_LIMIT);
         limit.send().await.map_err(|fault| anyhow::anyhow!("{}", DisplayErrorContext(&fault)))?;
-        let large = self.large_letter();
-        let outcome = self.letters.park(&large).await;
-        ensure!(matches!(outcome, Outcome::Done(())), "a dead letter could not be written: {outcome:?}");
-        let event = |more: Value| {
-            let mut event = json!({ "filter": { "ids": [large.id.to_string()] }, "dry_run": false });
-            if let (Some(event), Some(more)) = (event.as_object_mut(), more.as_object()) {
-                event.extend(more.clone());
-            }
-            event
-        };
         let begin = PUBLISHED + LETTERS + DEAD_IN_QUEUE;
         for (turn, (name, role)) in (0..).zip([("control", Role::Control), ("worker", Role::Worker)]) {
             self.forget_session(made, dir).await?;
@@ -194,15 +184,27 @@ impl Bridge {
             self.workers.push(owner);
             self.publish_some(begin + turn * IN_TURN..begin + (turn + 1) * IN_TURN).await?;
             // Into the log, refused by the queue's limit, and back among the dead letters.
-            let put = invoke(cloud, function, &event(json!({}))).await?;
+            let large = self.large_letter(turn);
+            self.park(&large).await?;
+            let put = invoke(cloud, function, &json!({ "filter": { "ids": [large.id.to_string()] }, "dry_run": false })).await?;
             ensure!(put["redriven"] == 1, "the redrive of a large letter answered {put}");
-            self.dies_again(&large, turn as u32 + 1).await?;
+            self.dies_again(&large).await?;
             self.stop().await?;
         }
+        let mut often = self.letter(begin);
+        often.redrive_count = 1;
+        self.park(&often).await?;
         let all = invoke(cloud, function, &json!({ "all": true })).await?;
-        ensure!(all["dry_run"] == true && all["matched"] == 1, "a dry run over everything answered {all}");
-        let aside = invoke(cloud, function, &event(json!({ "max_redrives": 1 }))).await?;
+        ensure!(all["dry_run"] == true && all["matched"] == 3, "a dry run over everything answered {all}");
+        let event = json!({ "filter": { "ids": [often.id.to_string()] }, "dry_run": false, "max_redrives": 1 });
+        let aside = invoke(cloud, function, &event).await?;
         ensure!(aside["parked"] == 1, "a letter that was put back often was not set aside: {aside}");
+        Ok(())
+    }
+
+    async fn park(&self, letter: &DeadLetter) -> Result<()> {
+        let outcome = self.letters.park(letter).await;
+        ensure!(matches!(outcome, Outcome::Done(())), "a dead letter could not be written: {outcome:?}");
         Ok(())
     }
 
@@ -225,11 +227,11 @@ impl Bridge {
         Ok(())
     }
 
-    async fn dies_again(&mut self, letter: &DeadLetter, redrives: u32) -> Result<()> {
+    async fn dies_again(&mut self, letter: &DeadLetter) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let found = self.letters.get(letter.id).await.map_err(|fault| anyhow::anyhow!("{fault}"))?;
-            if found.is_some_and(|found| found.state == DeadLetterState::Dead && found.redrive_count == redrives) {
+            if found.is_some_and(|found| found.state == DeadLetterState::Dead && found.redrive_count == 1) {
                 return Ok(());
             }
             for worker in &mut self.workers {
@@ -248,9 +250,9 @@ impl Bridge {
         Ok(())
     }
 
-    fn large_letter(&self) -> DeadLetter {
+    fn large_letter(&self, nth: u64) -> DeadLetter {
         let mut letter = self.letter(0);
-        letter.id = Id128(u128::MAX);
+        letter.id = Id128(u128::MAX - u128::from(nth));
         letter.message.payload = Bytes::from("x".repeat(TOO_LARGE));
         letter
     }

@@ -13,7 +13,7 @@ use causeway_core::lease::row::{LeaseRow, OwnerFacts, Tuple};
 use causeway_core::lease::{Condition, LeaseWrite};
 use causeway_core::message::{Entry, Message};
 use causeway_core::outcome::Outcome;
-use causeway_core::rows::{CODEC_POSTCARD_ZSTD, Head, Row, Segment, pack};
+use causeway_core::rows::{Anchor, CODEC_POSTCARD_ZSTD, Head, Row, Segment, pack};
 use causeway_core::units::UnixMillis;
 use causeway_ports::{Clock as _, DeadLetters as _, Leases as _, LogRecord, LogState, Outbox as _, SystemClock};
 use serde_json::json;
@@ -103,6 +103,9 @@ async fn abandoned(outbox: &DynamoOutbox, leases: &DynamoLeases) -> Result<()> {
 async fn retired(outbox: &DynamoOutbox) -> Result<()> {
     let log = name("retired")?;
     done(outbox.replace_record(&LogRecord { log: log.clone(), epoch: Epoch(1), lanes: 1, state: LogState::Retired }, None).await)?;
+    let opened_at = UnixMillis(1_000);
+    let anchor = Anchor { epoch: Epoch(1), anchor_id: Id128(3), owner: "gone".to_owned(), opened_at, drained: Slot(0), retired: true };
+    done(outbox.put(&log, Slot(1), &Row::Anchor(anchor)).await)?;
     done(outbox.put_head(&log, &Head { epoch: Epoch(1), drained: Slot(1), ..Head::default() }).await)
 }
 
