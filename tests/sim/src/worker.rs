@@ -2,7 +2,7 @@
 
 use crate::broker::ConnectionId;
 use crate::event::{AccountCall, Event};
-use crate::faults::{Knobs, Link, RECONCILE_TIMEOUT, Way};
+use crate::faults::{Knobs, Link, Way};
 use crate::rng::Rng;
 use crate::store::number_of;
 use causeway_core::dead_letter::Destination;
@@ -22,6 +22,8 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+/// How long an owner may take to open its log. Longer than any store here is slow: openings that take long are what late answers meet.
+const OPENING_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a worker that is told to stop goes on sending.
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(4);
 /// The longest pause between two attempts to send.
@@ -350,7 +352,7 @@ fn member_options(name: String, nth: usize, knobs: &Knobs, rng: &mut Rng) -> Mem
         hold_off: hold_off(knobs),
         broker_hold_off: broker_hold_off(knobs),
         broker_health_step_down: knobs.broker_step_down.map(Duration::from_nanos),
-        opening_timeout: Duration::from_nanos(RECONCILE_TIMEOUT),
+        opening_timeout: OPENING_TIMEOUT,
         owner: owner_options(name, ttl, knobs, rng),
     }
 }
