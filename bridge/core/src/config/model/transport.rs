@@ -123,7 +123,7 @@ pub struct MqttSession {
     /// The same for a reconnection.
     #[serde(default = "half_a_minute")]
     pub reconnect_timeout: Span,
-    /// How long subscribing may take after a connection. Cannot be switched off.
+    /// How long subscribing may take after a connection, and how long an owner may take to open its log before it steps down. Cannot be switched off.
     #[serde(default = "half_a_minute")]
     pub reconcile_timeout: Span,
     /// The pause before the first reconnection; it doubles, with jitter.
