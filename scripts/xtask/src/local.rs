@@ -180,12 +180,16 @@ async fn at_hand() -> Result<(Launch, Aws, BTreeMap<String, String>)> {
     let endpoint = |name: &str| environment.get(name).with_context(|| format!("the local stack does not tell {name}: {RENEW}"));
     let aws = Aws::new(endpoint("AWS_ENDPOINT_URL")?, endpoint("AWS_ENDPOINT_URL_DYNAMODB")?).await;
     let dir = home();
+    let monitor = SocketAddr::from((Ipv4Addr::LOCALHOST, MONITOR));
+    // Two would take the log from each other, and what one received here the other's failure would swallow.
+    let running = tokio::net::TcpStream::connect(monitor).await.is_ok();
+    ensure!(!running, "a worker runs already, its monitor answers on {monitor}: stop it, then run this again");
     let launch = Launch {
         binary: crate::worker::binary().await?,
         config: config(&dir),
         layers: Vec::new(),
         environment: environment.clone(),
-        monitor: SocketAddr::from((Ipv4Addr::LOCALHOST, MONITOR)),
+        monitor,
         prefix: Vec::new(),
         dir,
         lifetime: Lifetime::Bound,

@@ -52,6 +52,8 @@ impl Aws {
             ("AWS_SECRET_ACCESS_KEY".to_owned(), DUMMY_KEY.to_owned()),
             ("AWS_EC2_METADATA_DISABLED".to_owned(), "true".to_owned()),
             own("AWS_REGION", REGION),
+            // The AWS command line reads this one.
+            own("AWS_DEFAULT_REGION", REGION),
         ])
     }
 }
