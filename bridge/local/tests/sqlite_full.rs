@@ -139,7 +139,7 @@ async fn fill_with(outbox: &SqliteOutbox, size: usize, after: u64) -> u64 {
             Outcome::Done(_) => slot += 1,
             Outcome::NotDone(fault) => {
                 assert_eq!(fault.code, FaultCode::StorageFull, "{fault}");
-                assert!(fault.detail.contains("sending goes on"), "{fault}");
+                assert!(fault.detail.contains("free some space"), "{fault}");
                 return slot;
             }
             Outcome::Unknown(fault) => panic!("a full disk is certain: {fault}"),

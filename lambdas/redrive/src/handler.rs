@@ -79,14 +79,18 @@ fn emit(request: &Request, report: &Report, invocation: &Invocation, parts: &Par
 async fn from_queue(records: &Value, invocation: &Invocation, parts: &Parts) -> Result<Value, FunctionError> {
     let malformed = |message: &str| FunctionError::new("invalid_request", "Records", message);
     let records = records.as_array().ok_or_else(|| malformed("a list is expected"))?;
+    fn field<'r>(record: &'r Value, name: &str) -> Option<&'r str> {
+        record.get(name).and_then(Value::as_str).filter(|text| !text.is_empty())
+    }
+    // A blank identifier in the answer would fail the whole batch in silence. All are looked at before anything is done.
+    let ids = records.iter().map(|record| field(record, "messageId").ok_or_else(|| malformed("every record needs a messageId")));
+    let ids = ids.collect::<Result<Vec<_>, _>>()?;
     let mut failures = Vec::new();
     let mut stopped = false;
-    for record in records {
-        let field = |name: &str| record.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
-        // A blank identifier in the answer would fail the whole batch in silence.
-        let id = field("messageId").ok_or_else(|| malformed("every record needs a messageId"))?;
-        let fifo = field("eventSourceARN").is_some_and(|arn| arn.ends_with(".fifo"));
-        let done = !stopped && parts.ports.clock.now() < invocation.deadline && from_record(id, field("body"), invocation, parts).await;
+    for (record, id) in records.iter().zip(ids) {
+        let fifo = field(record, "eventSourceARN").is_some_and(|arn| arn.ends_with(".fifo"));
+        let body = field(record, "body");
+        let done = !stopped && parts.ports.clock.now() < invocation.deadline && from_record(id, body, invocation, parts).await;
         if !done {
             failures.push(json!({ "itemIdentifier": id }));
             stopped |= fifo;

@@ -191,7 +191,8 @@ impl Request {
         }
         if let Some(at) = &self.resume
             && !self.filter.ids.is_empty()
-            && !at.parse::<usize>().is_ok_and(|at| at < self.filter.ids.len())
+            // The empty one is that of a run which ended before its first page did.
+            && !(at.is_empty() || at.parse::<usize>().is_ok_and(|at| at < self.filter.ids.len()))
         {
             return refuse("continuation", "it does not point into filter.ids: begin without one");
         }

@@ -223,10 +223,12 @@ impl Lane {
     }
 
     /// Whether the lane is idle: nothing is pending or in flight, and no append began lately. While stopping, the last part does not count; past
-    /// the deadline, what is pending does not either, since a store that does not take it must not keep the head from being tried.
+    /// the deadline, what is pending does not either, since a store that does not take it must not keep the head from being tried. Nor does it while
+    /// an append waits to be tried again: a full disk takes it only once settled rows are deleted.
     fn is_quiet(&self, now: Instant, drain: &Drain, pressure: Pressure) -> bool {
         let lately = self.writer.last_append_began().is_some_and(|began| now.since(began) < self.linger * LOAD_LINGERS);
-        drain.in_flight_from(self.id) == 0 && (pressure.over || self.writer.pending() == 0 && (pressure.stopping || !lately))
+        drain.in_flight_from(self.id) == 0
+            && (pressure.over || (self.writer.pending() == 0 || self.writer.backs_off()) && (pressure.stopping || !lately))
     }
 
     /// Whether the head row tells everything, or was tried in vain past the deadline: then the log tells the next owner, at the price of repeats.

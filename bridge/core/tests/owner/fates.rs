@@ -464,6 +464,30 @@ fn a_sweep_removes_the_garbage_of_former_owners_and_keeps_anchors() {
     assert_eq!(rig.store.rows.len(), 1, "the anchor, which is the tail: {:?}", rig.store.rows.keys());
 }
 
+/// A disk that is full takes no append, and only what is deleted makes room for one.
+#[test]
+fn while_appends_are_refused_what_is_settled_is_told_and_deleted() {
+    let mut rig = Rig::opened(options(1), Store::default());
+    for nth in 0..6 {
+        rig.deliver("in", message(&format!("before {nth}")));
+        rig.run_for(ms(1));
+    }
+    let full = std::rc::Rc::new(std::cell::Cell::new(true));
+    let disk = std::rc::Rc::clone(&full);
+    rig.on_call = Box::new(move |_, call| match call {
+        Call::Put { .. } if disk.get() => Some(Trouble::Refused),
+        Call::Delete { .. } => {
+            disk.set(false);
+            None
+        }
+        _ => None,
+    });
+    rig.deliver("in", message("when it is full"));
+    rig.run_for(ms(30_000));
+    assert!(!full.get(), "nothing was deleted, and so nothing would ever be taken again");
+    assert_eq!((rig.delivered.len(), rig.owner.exposed()), (7, 0));
+}
+
 #[test]
 fn an_unopened_log_keeps_being_tried_and_nothing_is_taken_in_meanwhile() {
     let mut rig = Rig::new(options(1), Store::default());

@@ -217,7 +217,7 @@ pub(super) fn lacks_space(error: &rusqlite::Error) -> bool {
 /// What an error of SQLite during a call means.
 pub(super) fn fault(error: &rusqlite::Error) -> Fault {
     let (code, advice) = match error.sqlite_error_code() {
-        _ if lacks_space(error) => (FaultCode::StorageFull, "free some space, or wait: sending goes on and frees it"),
+        _ if lacks_space(error) => (FaultCode::StorageFull, "free some space; while messages are being sent that frees some, too"),
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
             (FaultCode::Unavailable, "another program holds a lock on the file; end its transaction")
         }

@@ -79,7 +79,7 @@ impl Reserve {
             return Ok(());
         }
         let detail = format!(
-            "the disk that holds {} is full, {} KiB more are needed; free some space, or wait: sending goes on and frees it",
+            "the disk that holds {} is full, {} KiB more are needed; free some space; while messages are being sent that frees some, too",
             self.path.with_extension("").display(),
             self.missing().div_ceil(1024)
         );

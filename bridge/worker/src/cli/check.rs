@@ -25,8 +25,11 @@ pub struct Args {
 /// Where the answer cannot be printed.
 pub fn run(args: &Args) -> Result<ExitCode, CliError> {
     let (text, code) = answer(args);
-    output::line(text.trim_end())?;
-    Ok(ExitCode::from(code))
+    match output::line(text.trim_end()) {
+        // Who reads no further (`| head`, `| grep -q`) still gets to know whether it is valid.
+        Err(error) if !error.broken_pipe => Err(error),
+        Ok(_) | Err(_) => Ok(ExitCode::from(code)),
+    }
 }
 
 fn answer(args: &Args) -> (String, u8) {

@@ -321,6 +321,12 @@ impl Writer {
         Some(call)
     }
 
+    /// Whether the last call failed and is going to be made again.
+    #[must_use]
+    pub const fn backs_off(&self) -> bool {
+        self.patience.wake_at().is_some()
+    }
+
     /// When `poll` should be asked again although nothing happened.
     #[must_use]
     pub fn wake_at(&self) -> Option<Instant> {
