@@ -469,8 +469,9 @@ fn a_sweep_removes_the_garbage_of_former_owners_and_keeps_anchors() {
 fn while_appends_are_refused_what_is_settled_is_told_and_deleted() {
     let mut rig = Rig::opened(options(1), Store::default());
     for nth in 0..6 {
+        // Each in a segment of its own, and never quiet for so long that the head would be written.
         rig.deliver("in", message(&format!("before {nth}")));
-        rig.run_for(ms(1));
+        rig.run_for(ms(15));
     }
     let full = std::rc::Rc::new(std::cell::Cell::new(true));
     let disk = std::rc::Rc::clone(&full);
