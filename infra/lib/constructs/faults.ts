@@ -22,7 +22,8 @@ export const PROP_RULES = {
   CAUSEWAY_PRP_012: "name the VPC too, with its zones and private subnets, or leave the cluster out",
   CAUSEWAY_PRP_013:
     "name a queue that is made here, or give the dead-letter queue to the façade's `redriveQueueDeadLetters` in a stack of your own",
-  CAUSEWAY_PRP_014: "write letters, digits, `-` and `_`, at most 76; a FIFO queue is made by you and named in the configuration",
+  CAUSEWAY_PRP_014:
+    "write letters, digits, `-` and `_`, at most 76; a FIFO queue is made by you and named in the configuration",
   CAUSEWAY_PRP_015: "correct the name, or take it out; lib/settings.ts has them all",
   CAUSEWAY_PRP_016: "write it as lib/settings.ts says",
 } as const;

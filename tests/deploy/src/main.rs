@@ -199,7 +199,9 @@ impl Play {
     async fn deploy(&mut self) -> Result<Made> {
         let since = Instant::now();
         let environment = format!("aws://{}/us-east-1", cloud::ACCOUNT);
-        let bootstrap = ["bootstrap", environment.as_str()];
+        // It synthesizes, too: into a folder of its own, or two that run at the same time refuse each other.
+        let scratch = self.dir.join("cdk.bootstrap").to_string_lossy().into_owned();
+        let bootstrap = ["bootstrap", environment.as_str(), "--output", &scratch];
         tokio::try_join!(self.cdk(&bootstrap), self.synth())?;
         self.step("cdk bootstrap, cdk synth", since);
 
