@@ -49,7 +49,7 @@ impl Transport {
     }
 }
 
-/// The token is looked at before the body: who does not know it learns nothing.
+/// The body was read by then, but the token decides first what is answered: who does not know it learns nothing.
 async fn hint(State(transport): State<Transport>, headers: HeaderMap, body: Result<Json<Hint>, JsonRejection>) -> Response {
     if !transport.token.admits(&headers) {
         return answer(StatusCode::UNAUTHORIZED, "send http.hint_token as a bearer token");
