@@ -7,6 +7,7 @@ pub mod adoption;
 pub mod config;
 pub mod dead_letter;
 pub mod drain;
+pub mod hold;
 pub mod housekeeping;
 pub mod identity;
 pub mod lease;

@@ -37,6 +37,7 @@ fn options(owner: &str) -> MemberOptions {
             owner: owner.to_owned(),
             routes: Vec::new(),
             epoch: None,
+            acknowledge: Order::OfArrival,
             lanes: 1,
             mailbox_poll: None,
             retire_when_drained: false,

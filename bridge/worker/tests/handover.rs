@@ -5,6 +5,7 @@ mod common;
 
 use causeway_core::config::Secret;
 use causeway_core::config::model::{Bridge, OutboxOptions};
+use causeway_core::hold::Order;
 use causeway_core::identity::LogName;
 use causeway_core::lease::holder::Upkeep;
 use causeway_core::lease::row::{LeaseRow, OwnerFacts};
@@ -95,7 +96,8 @@ impl Member {
             log: LogName::new("b", "s", 0).unwrap(),
             kind: LogKind::OfSession,
             routes: Vec::new(),
-            outbox: Arc::clone(outbox),
+            outbox: Some(Arc::clone(outbox)),
+            acknowledge: Order::OfArrival,
             lanes: 1,
             mailbox: None,
             limits: OutboxOptions::default(),

@@ -79,7 +79,6 @@ const USES: &[fn(&Config) -> Vec<Use>] = &[
     |config| each("senders", &config.senders, "session_id", "publishing to MQTT", |sender| sender.session_id.is_some()),
     |config| each("bindings", &config.bindings, "session_id", "an outbox of a binding's own", |binding| binding.session_id.is_some()),
     |config| each("bindings", &config.bindings, "address", "placeholders in addresses", |binding| binding.address.contains('{')),
-    |config| routes(config, "delivery_mode", "direct_hold", |route| route.delivery_mode == DeliveryMode::DirectHold),
     |config| routes(config, "delivery_mode", "spill_outbox", |route| route.delivery_mode == DeliveryMode::SpillOutbox),
     |config| routes(config, "dispatch_mode", "fan_out", |route| route.dispatch_mode == DispatchMode::FanOut),
     |config| routes(config, "bindings", "choosing among several bindings", |route| route.bindings.len() > 1),
@@ -102,9 +101,7 @@ pub fn not_built(loaded: &Loaded) -> Vec<Fault> {
 }
 
 fn fault(loaded: &Loaded, path: String, what: &str) -> Fault {
-    let remedy = if what == "direct_hold" {
-        "write `delivery_mode: shared_outbox`".to_owned()
-    } else if loaded.is_set(&path) {
+    let remedy = if loaded.is_set(&path) {
         "remove it, or wait for a release that has it".to_owned()
     } else {
         "leave it out, or wait for a release that has it".to_owned()

@@ -3,6 +3,7 @@ use super::*;
 use crate::dead_letter::Destination;
 use crate::drain::BatchLimits;
 use crate::drain::retry::Backoff;
+use crate::hold::Order;
 use crate::identity::{ConnectionEpoch, DeliveryId, Epoch, Id128, LaneId, Slot};
 use crate::lease::holder::{Upkeep, Why};
 use crate::lease::row::{LeaseRow, RawLease, Tuple};
@@ -14,7 +15,7 @@ use crate::message::Message;
 use crate::outcome::{FaultCode, Outcome};
 use crate::rows::RowMeta;
 use crate::worker;
-use crate::worker::options::{Fate, OwnerOptions, Policy, RouteOptions};
+use crate::worker::options::{Delivery, Fate, OwnerOptions, Policy, RouteOptions};
 use std::sync::Arc;
 
 const TTL: Duration = Duration::from_secs(10);
@@ -40,6 +41,7 @@ fn options() -> MemberOptions {
         id: "r".into(),
         receiver: "in".into(),
         destination: Destination::default(),
+        delivery: Delivery::Logged,
         policy,
         limits: BatchLimits { entries: 10, bytes: 262_144, entry_bytes: 200_000 },
         size_of: Arc::new(|_| 100),
@@ -49,6 +51,7 @@ fn options() -> MemberOptions {
         owner: "me#1".to_owned(),
         routes: vec![route],
         epoch: None,
+        acknowledge: Order::OfArrival,
         lanes: 1,
         mailbox_poll: None,
         retire_when_drained: false,

@@ -46,7 +46,7 @@ impl RouteCounters {
 pub struct RouteStatus {
     /// The counters.
     pub counters: RouteCounters,
-    /// Entries not durable yet.
+    /// Entries not durable yet, and those that the source holds until their destination accepted them; none in flight.
     pub pending: u64,
     /// Durable entries that are not in flight.
     pub in_outbox: u64,

@@ -5,9 +5,10 @@ use crate::mutant::Mutant;
 use causeway_core::dead_letter::Destination;
 use causeway_core::drain::BatchLimits;
 use causeway_core::drain::retry::Backoff;
+use causeway_core::hold::Order;
 use causeway_core::identity::Epoch;
 use causeway_core::log::writer::SegmentOptions;
-use causeway_core::worker::options::{Fate, OwnerOptions, Policy, RouteOptions};
+use causeway_core::worker::options::{Delivery, Fate, OwnerOptions, Policy, RouteOptions};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -149,6 +150,7 @@ pub fn options(nth: usize, epoch: Option<Epoch>, lanes: u32, adopts: bool, dice:
         id: format!("r{route}").into(),
         receiver: (*receiver).into(),
         destination: Destination::default(),
+        delivery: Delivery::Logged,
         policy,
         limits,
         size_of: Arc::new(|entry| 100 + entry.message.payload.len()),
@@ -158,6 +160,7 @@ pub fn options(nth: usize, epoch: Option<Epoch>, lanes: u32, adopts: bool, dice:
         owner: format!("n{nth}"),
         routes: routes.collect(),
         epoch,
+        acknowledge: Order::OfArrival,
         lanes,
         mailbox_poll: (!adopts).then_some(MAILBOX_POLL),
         retire_when_drained: adopts,
