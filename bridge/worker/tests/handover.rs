@@ -13,6 +13,7 @@ use causeway_local::memory::{MemoryLeases, MemoryOutbox};
 use causeway_ports::fake::{FakeBroker, FaultyLeases, LeaseCall};
 use causeway_ports::{Leases, MemberRecord, Outbox, SystemClock};
 use causeway_worker::hints::{HintBoard, Hinter, PATH};
+use causeway_worker::http::serve::Bounds;
 use causeway_worker::http::transport::Transport;
 use causeway_worker::members::{Membership, is_fresh};
 use causeway_worker::parts::{LeaseParts, LogKind, RandomBits, SessionParts};
@@ -72,7 +73,7 @@ impl Member {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let hinted = hints.listen("s");
-        tokio::spawn(Transport::new(hints, TOKEN).serve(listener, quit.clone()));
+        tokio::spawn(Transport::new(hints, TOKEN).serve(listener, Bounds::default(), quit.clone()));
         let facts = OwnerFacts { endpoints: [("http".to_owned(), url.clone())].into(), ..OwnerFacts::default() };
         let record = MemberRecord {
             bridge: "b".to_owned(),
