@@ -35,7 +35,7 @@ fn options(owner: &str) -> MemberOptions {
         opening_timeout: Duration::from_secs(30),
         owner: OwnerOptions {
             owner: owner.to_owned(),
-            routes: Vec::new(),
+            legs: Vec::new(),
             epoch: None,
             lanes: 1,
             mailbox_poll: None,
