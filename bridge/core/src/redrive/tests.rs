@@ -28,6 +28,9 @@ fn letter(id: u128) -> DeadLetter {
     let entry = Entry {
         id: Id128(id),
         route: "telemetry".into(),
+        binding: "b".into(),
+        address: None,
+        refusal: None,
         source: "plant".into(),
         received_at: UnixMillis(NOW.0 - 60_000),
         expires_at: None,
@@ -40,7 +43,7 @@ fn letter(id: u128) -> DeadLetter {
 
 fn routes(address: &str, outbox: bool) -> Routes {
     let destination = Destination { binding: "b".to_owned(), address: address.to_owned(), session: "plant".to_owned() };
-    let route = RouteFacts { destination, sender: "s".to_owned(), outbox };
+    let route = RouteFacts { bindings: vec![BindingFacts { destination, sender: "s".to_owned() }], session: "plant".to_owned(), outbox };
     Routes::with("plant-1", [("telemetry".to_owned(), route)].into(), vec!["plant".to_owned()]).unwrap()
 }
 

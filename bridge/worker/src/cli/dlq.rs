@@ -385,6 +385,9 @@ mod tests {
         let entry = Entry {
             id: Id128(7),
             route: "r".into(),
+            binding: "b".into(),
+            address: None,
+            refusal: None,
             source: "in".into(),
             received_at: UnixMillis(1),
             expires_at: None,
