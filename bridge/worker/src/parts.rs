@@ -8,11 +8,9 @@ use causeway_core::dead_letter::Destination;
 use causeway_core::hold::Order;
 use causeway_core::identity::LogName;
 use causeway_core::lease::Held;
-use causeway_core::lease::holder::Upkeep;
-use causeway_core::lease::standby::Candidate;
 use causeway_core::member::MemberOptions;
 use causeway_core::outcome::{Fault, FaultCode};
-use causeway_core::worker::options::{Delivery, OwnerOptions};
+use causeway_core::worker::options::Delivery;
 use causeway_ports::{Clock, ConnectionGate, DeadLetters, Leases, Mailbox, MailboxName, ManagedSubscriptions, Outbox, Sink, Source};
 use core::time::Duration;
 use std::collections::BTreeSet;
@@ -111,8 +109,8 @@ pub struct SessionParts {
     pub log: LogName,
     /// Whose log that is.
     pub kind: LogKind,
-    /// The routes that the session feeds, in the order of the configuration.
-    pub routes: Vec<RouteParts>,
+    /// The legs that the session feeds: its routes in the order of the configuration, each to every one of its bindings.
+    pub legs: Vec<LegParts>,
     /// The log's store; `None` where there is no log, because every route's messages are held by the source.
     pub outbox: Option<Arc<dyn Outbox>>,
     /// How the source takes acknowledgements.
@@ -152,7 +150,7 @@ impl core::fmt::Debug for SessionParts {
         f.debug_struct("SessionParts")
             .field("session", &self.session)
             .field("log", &self.log)
-            .field("routes", &self.routes)
+            .field("legs", &self.legs)
             .finish_non_exhaustive()
     }
 }
@@ -188,57 +186,22 @@ pub struct SubscriptionParts {
 pub struct LeaseParts {
     /// Where the lease is kept.
     pub leases: Arc<dyn Leases>,
-    /// This process as a candidate; its key names the lease.
-    pub candidate: Candidate,
-    /// How it keeps the lease.
-    pub upkeep: Upkeep,
     /// Woken where another member says that the lease is free.
     pub hinted: Arc<Notify>,
     /// Tells the others when this one gave the lease back; `None`: they find out with their next look.
     pub hinter: Option<Hinter>,
     /// How long one call to the lease store may take.
     pub call_timeout: Duration,
-    /// How often it looks at the lease while it waits.
-    pub poll_interval: Duration,
-    /// Whether it looks one interval later than others.
-    pub looks_late: bool,
-    /// How long it settles what is in flight before it gives the lease back.
-    pub step_down_grace: Duration,
-    /// How long it stays out after it stepped down.
-    pub hold_off: Duration,
-    /// How long it stays out after it lost its way to the broker.
-    pub broker_hold_off: Duration,
-    /// After how long without its broker it steps down.
-    pub broker_health_step_down: Option<Duration>,
-    /// How long an owner may take to open its log before it steps down.
-    pub opening_timeout: Duration,
+    /// This process as a candidate, whose key names the lease, and how it keeps it.
+    pub member: MemberOptions,
 }
 
-impl LeaseParts {
-    /// The member's options with `owner` for each term.
-    #[must_use]
-    pub fn member_options(&self, owner: OwnerOptions) -> MemberOptions {
-        MemberOptions {
-            candidate: self.candidate.clone(),
-            upkeep: self.upkeep,
-            poll_interval: self.poll_interval,
-            looks_late: self.looks_late,
-            step_down_grace: self.step_down_grace,
-            hold_off: self.hold_off,
-            broker_hold_off: self.broker_hold_off,
-            broker_health_step_down: self.broker_health_step_down,
-            opening_timeout: self.opening_timeout,
-            owner,
-        }
-    }
-}
-
-/// One route of a session.
+/// One leg of a session: a route to one of its bindings.
 #[derive(Clone)]
-pub struct RouteParts {
+pub struct LegParts {
     /// The route's id.
-    pub id: String,
-    /// The receiver whose deliveries it takes ([`causeway_ports::Delivery::receiver`]).
+    pub route: String,
+    /// The receiver whose deliveries the route takes ([`causeway_ports::Delivery::receiver`]).
     pub receiver: String,
     /// Where its entries are bound for, as dead letters tell it.
     pub destination: Destination,
@@ -250,10 +213,11 @@ pub struct RouteParts {
     pub policy: Policy,
 }
 
-impl core::fmt::Debug for RouteParts {
+impl core::fmt::Debug for LegParts {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("RouteParts")
-            .field("id", &self.id)
+        f.debug_struct("LegParts")
+            .field("route", &self.route)
+            .field("binding", &self.destination.binding)
             .field("receiver", &self.receiver)
             .field("policy", &self.policy)
             .finish_non_exhaustive()

@@ -43,7 +43,7 @@ const TOO_LARGE: usize = 600_000;
 /// What the queue takes from then on.
 const QUEUE_LIMIT: &str = "262144";
 /// How long messages get to arrive.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Worker, control and consumers.
 pub struct Bridge {
@@ -264,6 +264,9 @@ impl Bridge {
         let entry = Entry {
             id: Id128(u128::from(number) << 64 | u128::from(self.plan.started_ms)),
             route: self.route.as_str().into(),
+            binding: self.binding.as_str().into(),
+            address: None,
+            refusal: None,
             source: self.receiver.as_str().into(),
             received_at: now,
             expires_at: None,

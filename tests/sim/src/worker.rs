@@ -18,7 +18,7 @@ use causeway_core::log::writer::SegmentOptions;
 use causeway_core::member::{Effect, Member, MemberOptions, Part, Term};
 use causeway_core::subscriptions::{Generation, Plan};
 use causeway_core::units::{Instant, UnixMillis};
-use causeway_core::worker::options::{Delivery, Fate, OwnerOptions, Policy, RouteOptions};
+use causeway_core::worker::options::{Delivery, Fate, LegOptions, OwnerOptions, Policy};
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -278,8 +278,8 @@ impl Worker {
         self.forget();
         self.name = format!("w{nth}#{}", self.life);
         self.desired = knobs.draw_filters(rng);
-        let options = member_options(self.name.clone(), nth, knobs, rng);
-        self.member = Some(Member::new(options, self.local(now)));
+        let (options, owner) = member_options(self.name.clone(), nth, knobs, rng);
+        self.member = Some(Member::new(options, owner, self.local(now)));
     }
 
     /// The process is gone, with everything that it knew.
@@ -334,11 +334,11 @@ pub fn broker_hold_off(knobs: &Knobs) -> Duration {
     Duration::from_nanos(knobs.ttl())
 }
 
-fn member_options(name: String, nth: usize, knobs: &Knobs, rng: &mut Rng) -> MemberOptions {
+fn member_options(name: String, nth: usize, knobs: &Knobs, rng: &mut Rng) -> (MemberOptions, OwnerOptions) {
     let span = |nanos: i64| Duration::from_nanos(nanos.unsigned_abs());
     let cadence = &knobs.cadence;
     let ttl = span(cadence.lease_ttl);
-    MemberOptions {
+    let member = MemberOptions {
         candidate: Candidate { key: "LEASE#s".to_owned(), owner: name.clone(), ttl, facts: OwnerFacts::default() },
         upkeep: Upkeep {
             ttl,
@@ -354,13 +354,13 @@ fn member_options(name: String, nth: usize, knobs: &Knobs, rng: &mut Rng) -> Mem
         broker_hold_off: broker_hold_off(knobs),
         broker_health_step_down: knobs.broker_step_down.map(Duration::from_nanos),
         opening_timeout: OPENING_TIMEOUT,
-        owner: owner_options(name, ttl, knobs, rng),
-    }
+    };
+    (member, owner_options(name, ttl, knobs, rng))
 }
 
 /// Where everything is bound for.
 pub(crate) fn destination() -> Destination {
-    Destination { session: "s".to_owned(), ..Destination::default() }
+    Destination { binding: "b".to_owned(), session: "s".to_owned(), ..Destination::default() }
 }
 
 fn owner_options(name: String, ttl: Duration, knobs: &Knobs, rng: &mut Rng) -> OwnerOptions {
@@ -373,8 +373,8 @@ fn owner_options(name: String, ttl: Duration, knobs: &Knobs, rng: &mut Rng) -> O
         backoff: Backoff { initial: Duration::from_millis(100), max: SEND_BACKOFF, multiplier: 2.0, jitter: 0.2 },
         send_timeout: Duration::from_secs(5),
     };
-    let route = RouteOptions {
-        id: "r".into(),
+    let route = LegOptions {
+        route: "r".into(),
         receiver: "in".into(),
         destination: destination(),
         delivery: Delivery::Logged,
@@ -385,7 +385,7 @@ fn owner_options(name: String, ttl: Duration, knobs: &Knobs, rng: &mut Rng) -> O
     };
     OwnerOptions {
         owner: name,
-        routes: vec![route],
+        legs: vec![route],
         epoch: None,
         acknowledge: Order::OfArrival,
         lanes: knobs.lanes,

@@ -15,7 +15,7 @@ use crate::message::Message;
 use crate::outcome::{FaultCode, Outcome};
 use crate::rows::RowMeta;
 use crate::worker;
-use crate::worker::options::{Delivery, Fate, OwnerOptions, Policy, RouteOptions};
+use crate::worker::options::{Delivery, Fate, LegOptions, OwnerOptions, Policy};
 use std::sync::Arc;
 
 const TTL: Duration = Duration::from_secs(10);
@@ -27,7 +27,7 @@ fn at(seconds: f64) -> Instant {
     Instant::from_nanos((seconds * 1e9) as u64)
 }
 
-fn options() -> MemberOptions {
+fn options() -> (MemberOptions, OwnerOptions) {
     let policy = Policy {
         max_in_flight: 10,
         max_replay_attempts: 0,
@@ -37,10 +37,10 @@ fn options() -> MemberOptions {
         backoff: Backoff::default(),
         send_timeout: Duration::from_secs(5),
     };
-    let route = RouteOptions {
-        id: "r".into(),
+    let route = LegOptions {
+        route: "r".into(),
         receiver: "in".into(),
-        destination: Destination::default(),
+        destination: Destination { binding: "b".to_owned(), ..Destination::default() },
         delivery: Delivery::Logged,
         policy,
         limits: BatchLimits { entries: 10, bytes: 262_144, entry_bytes: 200_000 },
@@ -49,7 +49,7 @@ fn options() -> MemberOptions {
     };
     let owner = OwnerOptions {
         owner: "me#1".to_owned(),
-        routes: vec![route],
+        legs: vec![route],
         epoch: None,
         acknowledge: Order::OfArrival,
         lanes: 1,
@@ -71,7 +71,7 @@ fn options() -> MemberOptions {
         max_fails: 3,
         guard: Duration::from_millis(100),
     };
-    MemberOptions {
+    let member = MemberOptions {
         candidate: Candidate { key: "LEASE#s".to_owned(), owner: "me#1".to_owned(), ttl: TTL, facts: OwnerFacts::default() },
         upkeep,
         poll_interval: Duration::from_secs(1),
@@ -81,8 +81,8 @@ fn options() -> MemberOptions {
         broker_hold_off: BROKER_HOLD_OFF,
         broker_health_step_down: Some(Duration::from_secs(2)),
         opening_timeout: OPENING_TIMEOUT,
-        owner,
-    }
+    };
+    (member, owner)
 }
 
 /// A member and everything that it asked for and was not answered.
@@ -99,7 +99,8 @@ struct Rig {
 impl Rig {
     fn new() -> Self {
         let now = at(1.0);
-        let member = Member::new(options(), now);
+        let (options, owner) = options();
+        let member = Member::new(options, owner, now);
         let mut rig = Self { member, now, writes: Vec::new(), reads: 0, calls: Vec::new(), closed: false, finished: None };
         rig.event(Event::Tick);
         rig

@@ -123,11 +123,11 @@ impl Owner {
     /// as `max_replay_attempts` says; a broker takes nothing back, so it stays where it is and is tried after the longest pause, for as long as all those
     /// rounds would have taken.
     pub(super) fn retry_of(&mut self, now: Instant, item: &Item, fault: &Fault) -> (Duration, bool) {
-        let Some(route) = self.options.routes.get(item.route) else { return (Duration::ZERO, false) };
-        let (policy, tried) = (&route.policy, now.since(item.first_attempt.unwrap_or(now)));
+        let Some(leg) = self.options.legs.get(item.leg) else { return (Duration::ZERO, false) };
+        let (policy, tried) = (&leg.policy, now.since(item.first_attempt.unwrap_or(now)));
         let mut pause = policy.backoff.pause(item.attempts, &mut self.jitter);
         let mut budget = policy.replay_budget;
-        if let (Origin::Held(_), Delivery::Held { retry_budget }) = (item.origin, route.delivery) {
+        if let (Origin::Held(_), Delivery::Held { retry_budget }) = (item.origin, leg.delivery) {
             budget = retry_budget.saturating_mul(policy.max_replay_attempts.saturating_add(1));
             if tried.saturating_add(pause) > retry_budget {
                 let longest = Backoff { initial: policy.backoff.max, ..policy.backoff };

@@ -7,7 +7,7 @@ use causeway_core::drain::retry::Jitter;
 use causeway_core::hold::Order;
 use causeway_core::message::{Entry, Message};
 use causeway_core::outcome::{FaultCode, Outcome};
-use causeway_core::worker::options::{Delivery, Fate, OwnerOptions, RouteOptions};
+use causeway_core::worker::options::{Delivery, Fate, LegOptions, OwnerOptions};
 use causeway_core::worker::{End, Event, Observation};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,13 +17,13 @@ use std::time::Duration;
 
 const BUDGET: Duration = ms(2_000);
 
-fn held(id: &str, receiver: &str) -> RouteOptions {
-    RouteOptions { delivery: Delivery::Held { retry_budget: BUDGET }, ..route(id, receiver) }
+fn held(id: &str, receiver: &str) -> LegOptions {
+    LegOptions { delivery: Delivery::Held { retry_budget: BUDGET }, ..route(id, receiver) }
 }
 
 /// An owner without a log, with one route that is held.
 fn without_log(nth: u64) -> OwnerOptions {
-    OwnerOptions { routes: vec![held("r", "in")], lanes: 0, ..options(nth) }
+    OwnerOptions { legs: vec![held("r", "in")], lanes: 0, ..options(nth) }
 }
 
 fn refused(code: FaultCode) -> Outcome<()> {
@@ -66,7 +66,7 @@ fn a_broker_is_told_in_the_order_of_arrival_and_a_queue_as_it_comes() {
 
 #[test]
 fn what_one_route_logs_and_another_holds_is_acknowledged_after_both() {
-    let mut rig = Rig::opened(OwnerOptions { routes: vec![held("h", "in"), route("l", "in")], ..options(1) }, Store::default());
+    let mut rig = Rig::opened(OwnerOptions { legs: vec![held("h", "in"), route("l", "in")], ..options(1) }, Store::default());
     let healed = rig.now.plus(ms(700));
     rig.on_send =
         Box::new(move |now, entry| if &*entry.route == "h" && now < healed { refused(FaultCode::Unavailable) } else { Outcome::Done(()) });
@@ -85,7 +85,7 @@ fn what_one_route_logs_and_another_holds_is_acknowledged_after_both() {
 fn an_outage_of_hours_loses_nothing_and_the_source_is_the_buffer() {
     let mut options = without_log(1);
     options.memory_entries = 50;
-    options.routes[0].policy.max_replay_attempts = 2;
+    options.legs[0].policy.max_replay_attempts = 2;
     let mut rig = Rig::opened(options, Store::default());
     let healed = rig.now.plus(Duration::from_secs(7_200));
     rig.on_send = Box::new(move |now, _| if now < healed { refused(FaultCode::Unavailable) } else { Outcome::Done(()) });
@@ -107,9 +107,9 @@ fn an_outage_of_hours_loses_nothing_and_the_source_is_the_buffer() {
 fn within_the_budget_the_pauses_grow_and_after_it_they_are_the_longest() {
     for (budget, most_before_the_budget) in [(BUDGET, 6), (Duration::ZERO, 1)] {
         let mut options = without_log(1);
-        options.routes[0].delivery = Delivery::Held { retry_budget: budget };
-        options.routes[0].policy.backoff.jitter = 0.0;
-        options.routes[0].policy.backoff.max = ms(10_000);
+        options.legs[0].delivery = Delivery::Held { retry_budget: budget };
+        options.legs[0].policy.backoff.jitter = 0.0;
+        options.legs[0].policy.backoff.max = ms(10_000);
         let mut rig = Rig::opened(options, Store::default());
         rig.on_send = Box::new(|_, _| refused(FaultCode::Throttled));
         rig.deliver("in", message("one"));
@@ -124,7 +124,7 @@ fn within_the_budget_the_pauses_grow_and_after_it_they_are_the_longest() {
 #[test]
 fn a_message_that_alone_is_refused_becomes_a_dead_letter_after_all_its_rounds_and_is_acknowledged_then() {
     let mut options = without_log(1);
-    options.routes[0].policy.max_replay_attempts = 2;
+    options.legs[0].policy.max_replay_attempts = 2;
     let mut rig = Rig::opened(options, Store::default());
     let began = rig.now;
     rig.on_send = Box::new(|_, entry| if entry.message.payload == "bad" { refused(FaultCode::Unavailable) } else { Outcome::Done(()) });
@@ -154,7 +154,7 @@ fn what_is_refused_for_good_or_expired_is_acknowledged_once_the_letter_stands_or
     assert_eq!((acked(&rig), rig.letters.len()), (1, 1));
 
     let mut options = without_log(2);
-    options.routes[0].policy.on_expired = Fate::Drop;
+    options.legs[0].policy.on_expired = Fate::Drop;
     let mut rig = Rig::opened(options, Store::default());
     let mut expired = message("late");
     expired.properties.expiry_seconds = Some(0);
@@ -165,8 +165,8 @@ fn what_is_refused_for_good_or_expired_is_acknowledged_once_the_letter_stands_or
 #[test]
 fn what_a_lost_connection_held_is_given_up_and_what_is_being_sent_is_listened_to() {
     let mut options = without_log(1);
-    options.routes[0].policy.max_in_flight = 2;
-    options.routes[0].limits.entries = 1;
+    options.legs[0].policy.max_in_flight = 2;
+    options.legs[0].limits.entries = 1;
     let mut rig = Rig::opened(options, Store::default());
     rig.on_send = Box::new(|_, entry| if entry.message.payload == "2" { refused(FaultCode::Throttled) } else { Outcome::Done(()) });
     for text in ["1", "2", "3"] {
@@ -192,7 +192,7 @@ fn nothing_is_sent_before_what_former_owners_left_was_read() {
         first.deliver("in", message(&format!("{nth}")));
     }
     first.run_for(ms(50));
-    let mut rig = first.successor(OwnerOptions { routes: vec![held("r", "in")], ..options(2) });
+    let mut rig = first.successor(OwnerOptions { legs: vec![held("r", "in")], ..options(2) });
     rig.event(Event::Tick);
     rig.run_while(|rig| !rig.observations.iter().any(|seen| matches!(seen, Observation::Opened { .. })));
     rig.deliver("in", message("new"));
@@ -285,11 +285,11 @@ fn number(entry: &Entry) -> u64 {
 
 fn drawn(life: u64, logged: bool, dice: &mut Dice) -> OwnerOptions {
     let mut options = options(life);
-    options.routes = vec![held("h", "in")];
+    options.legs = vec![held("h", "in")];
     if logged {
-        options.routes.push(route("l", "in"));
+        options.legs.push(route("l", "in"));
     }
-    for route in &mut options.routes {
+    for route in &mut options.legs {
         route.key_of = Arc::new(|entry| Some(OrderKey(u64::from(entry.message.topic.as_bytes()[1]))));
         route.policy.max_in_flight = 1 + usize::try_from(dice.below(12)).unwrap();
     }
@@ -325,7 +325,7 @@ fn lives(seed: u64) {
         let calm = life == 4;
         let options = drawn(life, logged, &mut dice);
         // What is in flight when its connection goes stays until its answer comes.
-        let memory = options.memory_entries + options.routes[0].policy.max_in_flight;
+        let memory = options.memory_entries + options.legs[0].policy.max_in_flight;
         let mut rig = Rig::new(options, store.clone());
         rig.now = now;
         let mut still = Dice(Jitter::new(seed));

@@ -6,7 +6,7 @@ use causeway_core::lease::row::{OwnerFacts, RawLease};
 use causeway_core::member::{self, Handover, LeaseCounters, Member, Term};
 use causeway_core::outcome::{Fault, Outcome};
 use causeway_core::units::{Instant, UnixMillis};
-use causeway_core::worker::counters::RouteCounters;
+use causeway_core::worker::counters::LegCounters;
 use causeway_core::worker::options::OwnerOptions;
 use causeway_core::worker::{self, Owner};
 
@@ -43,10 +43,10 @@ impl Engine {
         match (&parts.lease, &parts.kind) {
             (None, _) => Self::Alone(Box::new(Owner::new(options))),
             (Some(lease), LogKind::Adopted(adopting)) => {
-                Self::Member(Box::new(Member::holding(lease.member_options(options), adopting.held.clone(), now)))
+                Self::Member(Box::new(Member::holding(lease.member.clone(), options, adopting.held.clone(), now)))
             }
             (Some(lease), LogKind::OfSession | LogKind::OfProcess(_)) => {
-                Self::Member(Box::new(Member::new(lease.member_options(options), now)))
+                Self::Member(Box::new(Member::new(lease.member.clone(), options, now)))
             }
         }
     }
@@ -60,10 +60,10 @@ impl Engine {
     }
 
     /// What earlier owners of this process counted.
-    pub(super) fn past(&self, route: usize) -> RouteCounters {
+    pub(super) fn past(&self, leg: usize) -> LegCounters {
         match self {
-            Self::Alone(_) => RouteCounters::default(),
-            Self::Member(member) => member.past_counters().get(route).cloned().unwrap_or_default(),
+            Self::Alone(_) => LegCounters::default(),
+            Self::Member(member) => member.past_counters().get(leg).cloned().unwrap_or_default(),
         }
     }
 

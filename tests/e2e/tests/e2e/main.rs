@@ -8,6 +8,7 @@ mod copies;
 mod crash;
 mod direct;
 mod exclusive;
+mod fifo;
 mod functions;
 mod lanes;
 mod lease;

@@ -8,13 +8,14 @@ use causeway_core::identity::LogName;
 use causeway_core::lease::holder::Upkeep;
 use causeway_core::lease::row::OwnerFacts;
 use causeway_core::lease::standby::Candidate;
+use causeway_core::member::MemberOptions;
 use causeway_core::outcome::{Fault, FaultCode};
 use causeway_core::units::{Instant, UnixMillis};
 use causeway_core::worker::options::Delivery;
 use causeway_ports::Clock;
 use causeway_ports::fake::{Injection, LeaseCall, OutboxCall};
 use causeway_sim::rng::Rng;
-use causeway_worker::parts::{LeaseParts, LogKind, RandomBits, RouteParts, SessionParts};
+use causeway_worker::parts::{LeaseParts, LegParts, LogKind, RandomBits, SessionParts};
 use causeway_worker::run::{RunError, SessionEnd, run_session};
 use causeway_worker::status::StatusBoard;
 use causeway_worker::telemetry::Metrics;
@@ -370,10 +371,10 @@ fn parts(host: &Host, clock: Arc<HostClock>, bits: Mutex<Rng>, stop: Cancellatio
         subscriptions_wanted: 1,
         log: LogName::new("b", "s", 0).unwrap(),
         kind: LogKind::OfSession,
-        routes: vec![RouteParts {
-            id: "r".to_owned(),
+        legs: vec![LegParts {
+            route: "r".to_owned(),
             receiver: "in".to_owned(),
-            destination: Destination::default(),
+            destination: Destination { binding: "b".to_owned(), ..Destination::default() },
             sink: Arc::clone(&shared) as Arc<dyn causeway_ports::Sink>,
             delivery: Delivery::Logged,
             policy: Policy::default(),
@@ -388,18 +389,20 @@ fn parts(host: &Host, clock: Arc<HostClock>, bits: Mutex<Rng>, stop: Cancellatio
         start_source: Arc::new(move |gate| Box::new(GatedSource::new(source_of.clone(), gate))),
         lease: Some(LeaseParts {
             leases: shared,
-            candidate: Candidate { key: LEASE.to_owned(), owner: name.clone(), ttl: TTL, facts: OwnerFacts::default() },
-            upkeep,
             hinted: Arc::default(),
             hinter: None,
             call_timeout: CALL_TIMEOUT,
-            poll_interval: POLL,
-            looks_late: false,
-            step_down_grace: GRACE,
-            hold_off: Duration::from_secs(2),
-            broker_hold_off: Duration::from_secs(6),
-            broker_health_step_down: Some(BROKER_STEP_DOWN),
-            opening_timeout: Duration::from_secs(30),
+            member: MemberOptions {
+                candidate: Candidate { key: LEASE.to_owned(), owner: name.clone(), ttl: TTL, facts: OwnerFacts::default() },
+                upkeep,
+                poll_interval: POLL,
+                looks_late: false,
+                step_down_grace: GRACE,
+                hold_off: Duration::from_secs(2),
+                broker_hold_off: Duration::from_secs(6),
+                broker_health_step_down: Some(BROKER_STEP_DOWN),
+                opening_timeout: Duration::from_secs(30),
+            },
         }),
         subscriptions: None,
         random: Arc::new(move || Ok(draw(&bits))),
