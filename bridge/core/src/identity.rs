@@ -80,12 +80,18 @@ impl LaneId {
         self.0 as usize
     }
 
+    /// FNV-1a over a key's bytes.
+    #[must_use]
+    pub fn hash(key: &[u8]) -> u64 {
+        key.iter().fold(0xCBF2_9CE4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01B3))
+    }
+
     /// The lane of an ordering key among `lanes`. The same in every release: what stands in a log is sent in order only if a key keeps its lane.
     ///
     /// FNV-1a over the key's bytes, its halves folded, modulo the number of lanes.
     #[must_use]
     pub fn of(key: &[u8], lanes: u32) -> Self {
-        let hash = key.iter().fold(0xCBF2_9CE4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01B3));
+        let hash = Self::hash(key);
         let folded = (hash ^ (hash >> 32)) & u64::from(u32::MAX);
         Self(u32::try_from(folded % u64::from(lanes.max(1))).unwrap_or(0))
     }

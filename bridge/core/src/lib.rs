@@ -20,6 +20,7 @@ pub mod outcome;
 pub mod rebase;
 pub mod redrive;
 pub mod rows;
+pub mod spill;
 pub mod subscriptions;
 pub mod timing;
 pub mod units;

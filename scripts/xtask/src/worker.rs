@@ -83,6 +83,8 @@ pub enum DeliveryMode {
     SharedOutbox,
     /// Once the queue has it. There is no outbox at all then.
     DirectHold,
+    /// Once the queue has it, and where that takes too long once the outbox has it.
+    SpillOutbox,
 }
 
 impl DeliveryMode {
@@ -90,6 +92,7 @@ impl DeliveryMode {
         match self {
             Self::SharedOutbox => "shared_outbox",
             Self::DirectHold => "direct_hold",
+            Self::SpillOutbox => "spill_outbox",
         }
     }
 }
@@ -136,6 +139,8 @@ pub struct Settings {
     pub tables: String,
     /// `routes[].delivery_mode`.
     pub delivery_mode: DeliveryMode,
+    /// `routes[].policy.spill_after`, in milliseconds, where it spills.
+    pub spill_after_ms: u32,
     /// `stores.outbox.options.segment_max_messages`.
     pub segment_max_messages: u32,
     /// Whether several workers share the session, of which one owns it at a time. Needs DynamoDB.
@@ -168,6 +173,7 @@ impl Settings {
             lanes: 1,
             tables: TABLES.to_owned(),
             delivery_mode: DeliveryMode::default(),
+            spill_after_ms: 250,
             segment_max_messages: 200,
             exclusive: false,
             shared_subscription: false,
@@ -216,12 +222,12 @@ impl Settings {
             String::new()
         };
         let broker_url = if self.exclusive { format!("${{{BROKER_URL}}}") } else { self.broker_url.clone() };
-        let (outbox, ack_after) = match self.delivery_mode {
-            DeliveryMode::SharedOutbox => {
-                let segments = format!("\n      segment_max_messages: {}", self.segment_max_messages);
-                (format!("\n  outbox:\n    {}{segments}", store("outbox")), "\n      ack_after: outbox_persist")
-            }
-            DeliveryMode::DirectHold => (String::new(), ""),
+        let segments = format!("\n      segment_max_messages: {}", self.segment_max_messages);
+        let outbox = format!("\n  outbox:\n    {}{segments}", store("outbox"));
+        let (outbox, of_mode) = match self.delivery_mode {
+            DeliveryMode::SharedOutbox => (outbox, "\n      ack_after: outbox_persist".to_owned()),
+            DeliveryMode::DirectHold => (String::new(), String::new()),
+            DeliveryMode::SpillOutbox => (outbox, format!("\n      spill_after: {}ms", self.spill_after_ms)),
         };
         let template = include_str!("worker.yaml");
         let (template, session_mode) = if self.shared_subscription {
@@ -241,7 +247,7 @@ impl Settings {
             .replace("{{route_session}}", &route_session)
             .replace("{{outbox}}", &outbox)
             .replace("{{delivery_mode}}", self.delivery_mode.name())
-            .replace("{{ack_after}}", ack_after)
+            .replace("{{of_mode}}", &of_mode)
             .replace("{{dlq}}", &(store("dlq") + &retention))
             .replace("{{broker_url}}", &broker_url)
             .replace("{{queue_url}}", &self.queue_url)

@@ -45,6 +45,8 @@ pub struct Setup {
     pub lanes: u32,
     /// When the source is acknowledged.
     pub delivery_mode: DeliveryMode,
+    /// After how many milliseconds a message that is only held goes into the outbox, where it does.
+    pub spill_after_ms: u32,
     /// Whether the queue is a FIFO queue.
     pub fifo: bool,
     /// Sends at a time. `None`: as many as the program has by default.
@@ -66,6 +68,7 @@ impl Setup {
             dlq_retention: None,
             lanes: 1,
             delivery_mode: DeliveryMode::default(),
+            spill_after_ms: 250,
             fifo: false,
             max_in_flight: None,
         }
@@ -108,6 +111,7 @@ impl Run {
             settings.dlq_retention = setup.dlq_retention;
             settings.lanes = setup.lanes;
             settings.delivery_mode = setup.delivery_mode;
+            settings.spill_after_ms = setup.spill_after_ms;
             settings.max_in_flight = setup.max_in_flight.unwrap_or(settings.max_in_flight);
         })
         .await?;

@@ -3,7 +3,7 @@
 //! Whoever builds a feature deletes its line here.
 
 use super::fault::{Fault, Severity};
-use super::model::{Config, DeliveryMode, DispatchMode, Route, SessionMode, Transport};
+use super::model::{Config, DispatchMode, Route, SessionMode, Transport};
 use super::{Loaded, tree};
 
 /// Fields that are refused wherever they are written. `[]` stands for any element of a list.
@@ -59,7 +59,6 @@ const USES: &[fn(&Config) -> Vec<Use>] = &[
     |config| each("senders", &config.senders, "session_id", "publishing to MQTT", |sender| sender.session_id.is_some()),
     |config| each("bindings", &config.bindings, "session_id", "an outbox of a binding's own", |binding| binding.session_id.is_some()),
     |config| each("bindings", &config.bindings, "address", "placeholders in addresses", |binding| binding.address.contains('{')),
-    |config| routes(config, "delivery_mode", "spill_outbox", |route| route.delivery_mode == DeliveryMode::SpillOutbox),
     |config| routes(config, "dispatch_mode", "fan_out", |route| route.dispatch_mode == DispatchMode::FanOut),
     |config| routes(config, "bindings", "choosing among several bindings", |route| route.bindings.len() > 1),
     |config| routes(config, "trust_bridge_headers", "believing headers of other bridges", |route| route.trust_bridge_headers),

@@ -47,6 +47,8 @@ pub enum Origin {
     Log(Place),
     /// The source, which has not been told that this delivery is done with.
     Held(DeliveryId),
+    /// The same, and the log has it or is about to; it was not met there yet.
+    Spilled(DeliveryId),
 }
 
 impl Origin {
@@ -55,16 +57,16 @@ impl Origin {
     pub const fn place(self) -> Option<Place> {
         match self {
             Self::Log(place) => Some(place),
-            Self::Held(_) => None,
+            Self::Held(_) | Self::Spilled(_) => None,
         }
     }
 
-    /// The delivery, where the source keeps it.
+    /// The delivery, where the source alone keeps it.
     #[must_use]
     pub const fn delivery(self) -> Option<DeliveryId> {
         match self {
             Self::Held(delivery) => Some(delivery),
-            Self::Log(_) => None,
+            Self::Log(_) | Self::Spilled(_) => None,
         }
     }
 }
@@ -149,13 +151,48 @@ struct Share {
     in_flight: usize,
 }
 
+/// What each keeper of entries has in memory.
+#[derive(Debug, Default)]
+struct Shares {
+    lanes: Vec<Share>,
+    held: Share,
+    spilled: Share,
+}
+
+impl Shares {
+    fn of(&mut self, origin: Origin) -> &mut Share {
+        let index = match origin {
+            Origin::Held(_) => return &mut self.held,
+            Origin::Spilled(_) => return &mut self.spilled,
+            Origin::Log(place) => place.lane.index(),
+        };
+        if self.lanes.len() <= index {
+            self.lanes.resize(index + 1, Share::default());
+        }
+        &mut self.lanes[index]
+    }
+
+    /// Says anew what keeps an item.
+    fn rebind(&mut self, item: &mut Item, origin: Origin, in_flight: bool) {
+        let (weight, flying) = (item.entry.message.weight(), usize::from(in_flight));
+        let before = self.of(item.origin);
+        before.count -= 1;
+        before.weight -= weight;
+        before.in_flight -= flying;
+        let after = self.of(origin);
+        after.count += 1;
+        after.weight += weight;
+        after.in_flight += flying;
+        item.origin = origin;
+    }
+}
+
 /// The entries in memory: ready, waiting for another attempt, in flight.
 #[derive(Debug)]
 pub struct Drain {
     paces: Vec<Pace>,
     legs: Vec<Sending>,
-    shares: Vec<Share>,
-    held: Share,
+    shares: Shares,
     waiting: BTreeMap<(Instant, u64), Item>,
     flights: HashMap<BatchId, Vec<Item>>,
     parks: HashMap<ParkId, Item>,
@@ -172,8 +209,7 @@ impl Drain {
         Self {
             legs: paces.iter().map(|_| Sending::default()).collect(),
             paces,
-            shares: Vec::new(),
-            held: Share::default(),
+            shares: Shares::default(),
             waiting: BTreeMap::new(),
             flights: HashMap::new(),
             parks: HashMap::new(),
@@ -185,23 +221,23 @@ impl Drain {
     }
 
     fn share(&self, lane: LaneId) -> Share {
-        self.shares.get(lane.index()).copied().unwrap_or_default()
+        self.shares.lanes.get(lane.index()).copied().unwrap_or_default()
     }
 
     fn share_mut(&mut self, origin: Origin) -> &mut Share {
-        share_of(&mut self.shares, &mut self.held, origin)
+        self.shares.of(origin)
     }
 
     /// Entries that the source holds.
     #[must_use]
     pub const fn held(&self) -> usize {
-        self.held.count
+        self.shares.held.count
     }
 
     /// What those weigh, in bytes.
     #[must_use]
     pub const fn held_weight(&self) -> usize {
-        self.held.weight
+        self.shares.held.weight
     }
 
     /// Entries of `lane` in memory that are not settled.
@@ -257,6 +293,38 @@ impl Drain {
     pub fn count_of(&self, leg: usize) -> usize {
         self.legs.get(leg).map_or(0, |sending| sending.ready.len() + sending.in_line() + sending.in_flight)
             + self.waiting.values().chain(self.parks.values()).filter(|item| item.leg == leg).count()
+    }
+
+    /// Entries that spilled and were not met in the log yet.
+    #[must_use]
+    pub const fn spilled(&self) -> usize {
+        self.shares.spilled.count
+    }
+
+    /// What those weigh, in bytes.
+    #[must_use]
+    pub const fn spilled_weight(&self) -> usize {
+        self.shares.spilled.weight
+    }
+
+    /// Says anew what keeps an entry; it stays where it is, with its turn. `false` where it is not here.
+    pub fn rebind(&mut self, id: Id128, origin: Origin) -> bool {
+        let under_way = self.flights.values_mut().flatten().chain(self.parks.values_mut());
+        if let Some(item) = under_way.into_iter().find(|item| item.entry.id == id) {
+            self.shares.rebind(item, origin, true);
+            return true;
+        }
+        let unsent = self.legs.iter_mut().flat_map(|sending| sending.ready.values_mut().chain(sending.lines.values_mut().flatten()));
+        match self.waiting.values_mut().chain(unsent).find(|item| item.entry.id == id) {
+            Some(item) => self.shares.rebind(item, origin, false),
+            None => return false,
+        }
+        true
+    }
+
+    /// The same for an item that the caller took out.
+    pub fn rebind_taken(&mut self, item: &mut Item, origin: Origin) {
+        self.shares.rebind(item, origin, false);
     }
 
     /// Entries of `leg` that the source holds, but for those being sent or parked.
@@ -394,7 +462,7 @@ impl Drain {
                     delays.push(now.since(item.ready_at));
                 }
                 item.attempts = item.attempts.saturating_add(1);
-                share_of(&mut self.shares, &mut self.held, item.origin).in_flight += 1;
+                self.shares.of(item.origin).in_flight += 1;
                 items.push(item);
             }
             let batch = BatchId(self.next_id);
@@ -495,15 +563,6 @@ impl Drain {
             .chain(self.legs.iter().flat_map(Sending::unsent))
             .map(|item| item.entry.id)
     }
-}
-
-fn share_of<'s>(shares: &'s mut Vec<Share>, held: &'s mut Share, origin: Origin) -> &'s mut Share {
-    let Origin::Log(Place { lane, .. }) = origin else { return held };
-    let index = lane.index();
-    if shares.len() <= index {
-        shares.resize(index + 1, Share::default());
-    }
-    &mut shares[index]
 }
 
 fn batch_count(sending: &Sending, pace: &Pace, now: Instant, eager: bool, may_leave: impl Fn(&Item) -> bool) -> Option<usize> {

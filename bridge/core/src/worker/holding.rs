@@ -87,6 +87,7 @@ impl Owner {
     /// what comes again does not overtake it; if that fails, it is given up then.
     pub(super) fn forget_held(&mut self, now: Instant, connection: ConnectionEpoch) {
         self.deliveries.forget(connection);
+        self.spill.forget(connection);
         let mut entries = self.waiting.forget(connection);
         let mut gone = self.drain.forget(connection, |_| false);
         gone.extend(self.forget_doomed(|item| item.origin.delivery().is_some_and(|delivery| delivery.connection == connection)));

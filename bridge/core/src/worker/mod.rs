@@ -16,6 +16,7 @@ mod opening;
 pub mod options;
 mod registry;
 mod sending;
+mod spilling;
 mod status;
 mod stopping;
 
@@ -26,10 +27,11 @@ use crate::drain::retry::Jitter;
 use crate::drain::{Drain, Item, Pace, ParkId};
 use crate::hold::Deliveries;
 use crate::identity::{DeliveryId, Epoch, IdSequence, LaneId};
-use crate::log::writer::{Pending, Stored, WriterEnd, WriterEvent};
+use crate::log::writer::{Stored, WriterEnd, WriterEvent};
 use crate::log::{Answer, Call, PagePurpose};
 use crate::message::{Entry, Message};
 use crate::outcome::{Fault, FaultCode};
+use crate::spill::Spill;
 use crate::units::{Instant, UnixMillis};
 use change::Change;
 use core::time::Duration;
@@ -90,6 +92,8 @@ pub struct Owner {
     fault: Option<Fault>,
     /// What of the source is not done with.
     deliveries: Deliveries,
+    /// What of it is on its way past the log, and what spilled.
+    spill: Spill,
     /// What the source holds until the recovery is over.
     waiting: Waiting,
     act_until: Option<Instant>,
@@ -136,6 +140,7 @@ impl Owner {
             unreadable: None,
             fault: None,
             deliveries: Deliveries::new(options.acknowledge),
+            spill: Spill::default(),
             waiting: Waiting::default(),
             act_until: None,
             effects: Vec::new(),
@@ -169,6 +174,7 @@ impl Owner {
             Event::Delivered { delivery, receiver, message } => self.delivered(now, wall, delivery, &receiver, message),
             Event::Disconnected { connection } => {
                 let returned: Vec<Arc<Entry>> = self.lanes.iter_mut().flat_map(|lane| lane.writer.forget(connection)).collect();
+                let returned = self.unspill(returned);
                 self.count(&returned, |counters| counters.returned += 1);
                 self.forget_held(now, connection);
             }
@@ -203,6 +209,7 @@ impl Owner {
             self.doomed_later.first_key_value().map(|((at, _), _)| *at),
             self.mail.wake_at().filter(|_| self.stage == Stage::Running),
             self.change.wake_at(),
+            self.spill.wake_at(),
             until,
         ]
         .into_iter()
@@ -250,13 +257,10 @@ impl Owner {
                 redrive: None,
                 message: message.clone(),
             });
-            if let Delivery::Held { .. } = options.delivery {
-                self.hold(now, wall, delivery, entry);
-                continue;
-            }
-            let lane = self.lane_of(&entry);
-            if let Some(lane) = self.lanes.get_mut(lane.index()) {
-                lane.writer.push(Pending { entry, delivery, since: now });
+            match options.delivery {
+                Delivery::Logged => self.append(now, delivery, entry),
+                Delivery::Held { .. } => self.hold(now, wall, delivery, entry),
+                Delivery::Spilled { after } => self.hold_or_log(now, wall, delivery, entry, after),
             }
         }
     }
@@ -351,7 +355,9 @@ impl Owner {
             self.mail_moved(stored.mail());
             self.count(stored.entries(), |counters| counters.mailed += 1);
         }
-        stored.deliveries().iter().for_each(|delivery| self.deliveries.entry_done(*delivery));
+        for (entry, delivery) in stored.entries().iter().zip(stored.deliveries()) {
+            self.delivery_stored(entry, *delivery);
+        }
         let slot = stored.slot();
         let legs: Vec<usize> = stored.entries().iter().map(|entry| self.leg_of(entry)).collect();
         let Some(lane) = self.lanes.get_mut(id.index()) else { return };
@@ -407,6 +413,7 @@ impl Owner {
         {
             self.effects.push(Effect::Log { lane: LaneId(0), call });
         }
+        self.spill_overdue(now);
         self.write(now, wall);
         if self.is_open() {
             // Dropping what expired makes room to load more, which may have expired too.

@@ -96,16 +96,21 @@ pub enum Delivery {
         /// How long it is tried with growing pauses.
         retry_budget: Duration,
     },
+    /// Past the log while the destination keeps up, else through it. `spill_outbox`.
+    Spilled {
+        /// How long a message may be held before the log is to have it as well.
+        after: Duration,
+    },
 }
 
 impl Delivery {
-    /// As a route's configuration says. `None`: no such way is built.
+    /// As a route's configuration says.
     #[must_use]
-    pub const fn of(mode: config::DeliveryMode, policy: &config::Policy) -> Option<Self> {
+    pub const fn of(mode: config::DeliveryMode, policy: &config::Policy) -> Self {
         match mode {
-            config::DeliveryMode::SharedOutbox => Some(Self::Logged),
-            config::DeliveryMode::DirectHold => Some(Self::Held { retry_budget: policy.send_retry_budget.get() }),
-            config::DeliveryMode::SpillOutbox => None,
+            config::DeliveryMode::SharedOutbox => Self::Logged,
+            config::DeliveryMode::DirectHold => Self::Held { retry_budget: policy.send_retry_budget.get() },
+            config::DeliveryMode::SpillOutbox => Self::Spilled { after: policy.spill_after.get() },
         }
     }
 }

@@ -71,6 +71,9 @@ impl Owner {
                 counters.unloaded = counters.unloaded.saturating_sub(1);
             }
         }
+        if self.meet(place, &entry) {
+            return;
+        }
         self.admit(now, wall, Origin::Log(place), entry, attempts);
     }
 
@@ -166,7 +169,7 @@ impl Owner {
         }
     }
 
-    fn attempt_failed(&mut self, now: Instant, item: Item, fault: Fault) {
+    fn attempt_failed(&mut self, now: Instant, mut item: Item, fault: Fault) {
         let first = item.first_attempt.unwrap_or(now);
         if self.is_given_up(&item) {
             return self.give_up(now, &item);
@@ -184,6 +187,7 @@ impl Owner {
             self.doom(now, item, Fault::new(FaultCode::PoisonMessage, detail));
             return;
         }
+        self.spill_failed(now, &mut item);
         if let Some(lane) = item.origin.place().and_then(|place| self.lanes.get_mut(place.lane.index())) {
             lane.attempts_untold = true;
         }
@@ -252,8 +256,19 @@ impl Owner {
                 if let Some(lane) = self.lanes.get_mut(place.lane.index()) {
                     lane.settled.settle(place.position);
                 }
+                if let Some(key) = self.spill_key_of(&item.entry) {
+                    self.spill.unlogged(key);
+                }
             }
-            Origin::Held(delivery) => self.deliveries.entry_done(delivery),
+            Origin::Held(delivery) => {
+                self.spill.held_ended(item.entry.id);
+                self.deliveries.entry_done(delivery);
+            }
+            Origin::Spilled(_) => {
+                if let Some(delivery) = self.spill.spilled_ended(item.entry.id) {
+                    self.deliveries.entry_done(delivery);
+                }
+            }
         }
         self.drain.settled(now, item);
     }

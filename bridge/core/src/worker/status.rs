@@ -77,8 +77,8 @@ impl Owner {
             lanes: self.lanes.iter().map(|lane| LaneStatus { tail: lane.writer.tail(), drained: lane.settled.drained() }).collect(),
             pending: self.pending(),
             held: self.held(),
-            in_memory: self.drain.len() - self.drain.held(),
-            in_memory_bytes: self.drain.weight() - self.drain.held_weight(),
+            in_memory: self.drain.len() - self.drain.held() - self.drain.spilled(),
+            in_memory_bytes: self.drain.weight() - self.drain.held_weight() - self.drain.spilled_weight(),
             unread: self.unread(),
             in_flight: self.drain.in_flight(),
             exposed: self.exposed(),
@@ -120,6 +120,9 @@ impl Owner {
         let held = self.waiting.entries().filter(of_leg).count() as u64 + idle_held + doomed_held.len() as u64;
         let idle = (self.drain.count_of(leg) as u64).saturating_sub(in_flight + idle_held);
         let in_outbox = staged + counters.unloaded + doomed.len() as u64 + idle;
-        LegStatus { counters, pending: pending + held, in_outbox, in_flight }
+        // What spilled and was not met in the log yet stands on both sides, and what came to its end meanwhile on the log's alone.
+        let unmet = self.spill.unmet_of(leg) as u64;
+        let (of_log, of_pending) = (unmet.min(in_outbox), unmet.saturating_sub(in_outbox));
+        LegStatus { counters, pending: (pending + held).saturating_sub(of_pending), in_outbox: in_outbox - of_log, in_flight }
     }
 }

@@ -47,14 +47,16 @@ impl Owner {
     /// Entries that a crash now would send again, besides those that the source has not seen acknowledged.
     #[must_use]
     pub fn exposed(&self) -> usize {
-        self.lanes.iter().map(|lane| lane.settled.exposed()).sum::<usize>() + self.drain.in_flight()
+        self.lanes.iter().map(|lane| lane.settled.exposed()).sum::<usize>() + self.drain.in_flight() + self.spill.ended()
     }
 
     /// Entries that are not settled, in memory and in the log. What former owners left and was not read yet is estimated, see [`Self::unread`].
     #[must_use]
     pub fn unsettled(&self) -> u64 {
         let unloaded: u64 = self.counters.iter().map(|counters| counters.unloaded).sum();
-        unloaded + self.unread() + (self.pending() + self.drain.len() + self.waiting.len()) as u64
+        // What spilled and was not met in the log yet is on both sides.
+        let in_memory = (self.pending() + self.drain.len() + self.waiting.len()) as u64;
+        (unloaded + self.unread() + in_memory).saturating_sub(self.spill.unmet() as u64)
     }
 
     /// How many entries of former owners stand in the part of the log that was not read yet: its slots, at as many entries each as the slots read so

@@ -12,6 +12,7 @@ mod loader;
 mod mail;
 mod rows;
 mod settled;
+mod spilling;
 mod stopping;
 mod support;
 mod writer;

@@ -263,8 +263,7 @@ fn leg_parts(config: &Config, route: &Route, session: &Session, sinks: &[(String
             receiver: route.receiver_id.to_string(),
             destination: Destination { binding: binding.id.to_string(), address: binding.address.clone(), session: session.id.to_string() },
             sink: Arc::clone(&sink.1),
-            delivery: Delivery::of(route.delivery_mode, &route.policy)
-                .ok_or_else(|| WiringError::not_built(format!("{part}.delivery_mode"), route.delivery_mode.as_str()))?,
+            delivery: Delivery::of(route.delivery_mode, &route.policy),
             policy: route.policy.clone(),
         })
     };

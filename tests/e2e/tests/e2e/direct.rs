@@ -63,3 +63,16 @@ async fn while_the_queue_is_away_nothing_is_acknowledged_and_a_crash_loses_nothi
     assert_eq!((account.published, account.unique, account.lost), (2_000, 2_000, 0));
     assert_eq!(account.duplicates, 0, "what was never accepted is not repeated");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kill_9_before_a_fifo_queue_keeps_the_order_of_every_group() {
+    let mut run = Run::start(&Setup { fifo: true, ..direct(2_000) }).await.unwrap();
+    run.publish(0..2_000, 500);
+    for at in [700, 1_400] {
+        run.published(at).await.unwrap();
+        run.kill().await.unwrap();
+        run.start_worker().await.unwrap();
+    }
+    let account = run.finish().await.unwrap();
+    assert_eq!((account.unique, account.lost, account.order_violations), (2_000, 0, 0), "{account:#?}");
+}

@@ -15,5 +15,6 @@ mod lease;
 mod mailbox;
 mod memory;
 mod restore;
+mod spill;
 mod sqs;
 mod store;
