@@ -36,6 +36,7 @@ fn options(owner: &str) -> MemberOptions {
         owner: OwnerOptions {
             owner: owner.to_owned(),
             legs: Vec::new(),
+            dispatch: std::sync::Arc::default(),
             epoch: None,
             lanes: 1,
             mailbox_poll: None,
