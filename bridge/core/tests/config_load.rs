@@ -201,6 +201,9 @@ fn what_this_release_does_runs_and_what_it_does_not_is_named() {
         ("exclusive", include_str!("../../../tests/fixtures/valid/clustered_ha.yaml")),
         ("ephemeral", include_str!("../../../tests/fixtures/valid/ephemeral_shared.yaml")),
         ("fifo", include_str!("../../../tests/fixtures/valid/fifo.yaml")),
+        ("fan_out", include_str!("../../../tests/fixtures/valid/fan_out.yaml")),
+        ("rules", include_str!("../../../tests/fixtures/valid/resolver_rules.yaml")),
+        ("processors", include_str!("../../../tests/fixtures/valid/processors.yaml")),
     ] {
         assert_eq!(not_built(&loaded(&[text], &[])), [], "{name}");
     }
@@ -211,8 +214,6 @@ fn what_this_release_does_runs_and_what_it_does_not_is_named() {
         ("sqs", include_str!("../../../tests/fixtures/valid/sqs_to_sqs.yaml"), "receivers[0].transport"),
         ("hold", include_str!("../../../tests/fixtures/valid/direct_hold.yaml"), "routes[0].delivery_mode"),
         ("spill", include_str!("../../../tests/fixtures/valid/spill_outbox.yaml"), "routes[0].delivery_mode"),
-        ("fan_out", include_str!("../../../tests/fixtures/valid/fan_out.yaml"), "routes[0].dispatch_mode"),
-        ("rules", include_str!("../../../tests/fixtures/valid/resolver_rules.yaml"), "routes[0].resolver"),
         ("mqtt", include_str!("../../../tests/fixtures/valid/mqtt_to_mqtt.yaml"), "senders[0].session_id"),
         ("will", SESSION, "sessions[0].options.session.will"),
         ("depth", include_str!("../../../tests/fixtures/valid/every_policy.yaml"), "routes[0].policy.max_outbox_depth"),

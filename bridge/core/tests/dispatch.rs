@@ -321,7 +321,7 @@ fn the_tenant_is_set_or_the_message_is_refused() {
     let of = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     let pretended = message("", &[("site", "s1"), ("X-Bridge.Tenant-Id", "somebody")]);
     assert_eq!(user(&process_all(&tenant(""), "t", "", &pretended)), [of("site", "s1"), of(TENANT, "s1")]);
-    assert_eq!(user(&process_all(&tenant(", default: none"), "t", "", &message("", &[]))), [of(TENANT, "none")]);
+    assert_eq!(user(&process_all(&tenant(", default_tenant: none"), "t", "", &message("", &[]))), [of(TENANT, "none")]);
     let refused = process_all(&tenant(""), "t", "", &message("", &[])).entries.remove(0);
     assert_eq!(refused.refusal.unwrap().code, FaultCode::InvalidPayload);
 }

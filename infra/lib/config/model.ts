@@ -134,7 +134,7 @@ export interface Processor {
     binding?: string;
     mappings?: { from?: string; to?: string; type?: string }[];
     from?: string;
-    default?: string;
+    default_tenant?: string;
   };
 }
 

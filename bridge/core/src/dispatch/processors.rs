@@ -130,7 +130,7 @@ impl Step {
             ProcessorKind::Transform => Work::Transform(options.mappings.iter().map(Map::new).collect::<Result<_, _>>()?),
             ProcessorKind::Tenant => Work::Tenant {
                 from: Field::parse(options.from.as_deref().ok_or(ProcessorError::Missing("from"))?)?,
-                otherwise: options.default.clone(),
+                otherwise: options.default_tenant.clone(),
             },
         };
         Ok(Self { id: processor.id.as_str().into(), work })

@@ -11,7 +11,7 @@ const OWNERS = {
   binding: "filter",
   mappings: "transform",
   from: "tenant",
-  default: "tenant",
+  default_tenant: "tenant",
 } as const;
 
 /** Where a mapping may write: a header that is not reserved, or names in a JSON payload. */

@@ -40,7 +40,7 @@ fn options(check: &mut Check<'_>, at: &str, processor: &Processor) {
         ("binding", ProcessorKind::Filter),
         ("mappings", ProcessorKind::Transform),
         ("from", ProcessorKind::Tenant),
-        ("default", ProcessorKind::Tenant),
+        ("default_tenant", ProcessorKind::Tenant),
     ] {
         if owner != kind && check.is_set(&option(name)) {
             let message = format!("`{name}` has no meaning for a processor of type {}", kind.as_str());

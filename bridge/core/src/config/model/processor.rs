@@ -60,7 +60,7 @@ pub struct ProcessorOptions {
     /// `tenant`: the field that tells it. Fields are those of resolvers.
     pub from: Option<String>,
     /// `tenant`: the tenant of messages that tell none; without it such a message is dead-lettered as `INVALID_PAYLOAD`.
-    pub default: Option<String>,
+    pub default_tenant: Option<String>,
 }
 
 /// What a filter does.
