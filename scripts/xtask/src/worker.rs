@@ -13,7 +13,9 @@ use std::time::Duration;
 use tokio::process::Command;
 
 /// How long a worker gets to become ready; a debug build on a busy machine needs it.
-const READY_WITHIN: Duration = Duration::from_secs(60);
+const READY_WITHIN: Duration = Duration::from_secs(120);
+/// How long a worker gets to stop: more than `shutdown_timeout` of the configuration that is deployed.
+const STOP_WITHIN: Duration = Duration::from_secs(120);
 
 /// The worker's program: `CAUSEWAY_BIN` if set, else built now, with the profile that `CAUSEWAY_PROFILE` names (default `dev`).
 ///
@@ -101,6 +103,8 @@ pub struct Settings {
     pub broker_url: String,
     /// The queue.
     pub queue_url: String,
+    /// `senders[].options.fifo`.
+    pub fifo: bool,
     /// The port of monitor and metrics.
     pub monitor_port: u16,
     /// `routes[].policy.max_in_flight`.
@@ -136,6 +140,7 @@ impl Settings {
             dir: dir.to_owned(),
             broker_url: broker_url.to_owned(),
             queue_url: queue_url.to_owned(),
+            fifo: false,
             monitor_port,
             max_in_flight: 100,
             receive_maximum: 192,
@@ -209,6 +214,7 @@ impl Settings {
             .replace("{{dlq}}", &(store("dlq") + &retention))
             .replace("{{broker_url}}", &broker_url)
             .replace("{{queue_url}}", &self.queue_url)
+            .replace("{{fifo}}", if self.fifo { "\n      fifo: true" } else { "" })
             .replace("{{region}}", crate::stack::emulators::REGION)
             .replace("{{monitor}}", &monitor)
             .replace(
@@ -417,7 +423,7 @@ impl Worker {
     /// # Errors
     /// It does not stop.
     pub async fn stop(&mut self) -> Result<ExitStatus> {
-        self.process.terminate(Duration::from_secs(45)).await
+        self.process.terminate(STOP_WITHIN).await
     }
 }
 

@@ -43,6 +43,8 @@ pub struct Setup {
     pub dlq_retention: Option<u64>,
     /// Lanes of the session's log.
     pub lanes: u32,
+    /// Whether the queue is a FIFO queue.
+    pub fifo: bool,
     /// Sends at a time. `None`: as many as the program has by default.
     pub max_in_flight: Option<u32>,
 }
@@ -61,6 +63,7 @@ impl Setup {
             shared_subscription: false,
             dlq_retention: None,
             lanes: 1,
+            fifo: false,
             max_in_flight: None,
         }
     }
@@ -96,7 +99,7 @@ impl Run {
         let options = StackOptions { broker_persistence: setup.broker_persistence, ..StackOptions::bound(dir.path(), setup.store) };
         let binary = xtask::worker::binary().await?;
         let shared = !setup.members.is_empty();
-        let rig = Rig::start_with(&options, setup.proxies, binary, |settings| {
+        let mut rig = Rig::start_with(&options, setup.proxies, binary, |settings| {
             settings.exclusive = shared;
             settings.shared_subscription = setup.shared_subscription;
             settings.dlq_retention = setup.dlq_retention;
@@ -104,8 +107,11 @@ impl Run {
             settings.max_in_flight = setup.max_in_flight.unwrap_or(settings.max_in_flight);
         })
         .await?;
+        if setup.fifo {
+            use_fifo_queue(&mut rig).await?;
+        }
         let plan = Plan::new(setup.messages, setup.size);
-        let consumer = Consumer::start(&rig.stack.aws.sqs, &rig.stack.queue_url, 4, Ledger::new(plan.clone()));
+        let consumer = Consumer::start(&rig.stack.aws.sqs, &rig.settings.queue_url, 4, Ledger::new(plan.clone()));
         let mut run = Self {
             rig,
             consumer,
@@ -421,6 +427,16 @@ impl Run {
         };
         names.iter().map(tail).collect()
     }
+}
+
+/// Configures a FIFO queue, which is made now, in the place of the one that the template has.
+///
+/// # Errors
+/// It cannot be made.
+pub async fn use_fifo_queue(rig: &mut Rig) -> Result<()> {
+    rig.settings.queue_url = rig.stack.aws.create_queue("in-order.fifo").await?;
+    rig.settings.fifo = true;
+    std::fs::write(&rig.launch.config, rig.settings.render()).context("cannot write the worker's configuration")
 }
 
 async fn copy_rows(dynamodb: &aws_sdk_dynamodb::Client, from: &str, to: &str) -> Result<()> {

@@ -165,15 +165,16 @@ impl Dispatch {
             let hops = headers::strip(&mut message, route.trusts);
             match route.handle(&mut message, hops) {
                 Some(ways) => {
-                    let entry = |way: Way| {
-                        let mut message = message.clone();
+                    let last = ways.len().saturating_sub(1);
+                    for (nth, way) in ways.into_iter().enumerate() {
+                        // Most messages go one way: that one gets the message itself.
+                        let mut copy = if nth == last { core::mem::take(&mut message) } else { message.clone() };
                         if way.marks || hops > 0 {
-                            headers::set(&mut message, HOPS, hops.saturating_add(1).to_string());
-                            headers::set(&mut message, FORWARDED_FROM, self.bridge.clone());
+                            headers::set(&mut copy, HOPS, hops.saturating_add(1).to_string());
+                            headers::set(&mut copy, FORWARDED_FROM, self.bridge.clone());
                         }
-                        way.entry(route, arrival, message, ids.take())
-                    };
-                    dispatched.entries.extend(ways.into_iter().map(entry));
+                        dispatched.entries.push(way.entry(route, arrival, copy, ids.take()));
+                    }
                 }
                 None => dispatched.filtered.push(Arc::clone(&route.id)),
             }

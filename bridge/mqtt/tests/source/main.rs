@@ -4,6 +4,7 @@
 mod broker;
 mod gated;
 mod mosquitto;
+mod older;
 mod packets;
 mod real;
 mod rivals;
@@ -12,3 +13,4 @@ mod scripted_flow;
 mod secure;
 mod support;
 mod terms;
+mod transports;

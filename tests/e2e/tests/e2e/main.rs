@@ -8,6 +8,7 @@ mod copies;
 mod crash;
 mod dispatch;
 mod exclusive;
+mod fifo;
 mod functions;
 mod lanes;
 mod lease;
