@@ -36,9 +36,9 @@ async fn with_second_queue(messages: u64, route: &str) -> (Run, Consumer) {
 async fn publish(run: &Run, payload: &[u8], properties: &[(&str, &str)]) {
     let port = run.rig.stack.broker.port().to_string();
     let mut command = tokio::process::Command::new("mosquitto_pub");
-    command.args(["-V", "5", "-p", &port, "-q", "1", "-t", "telemetry/dev-0001", "-s"]);
+    command.args(["-V", "5", "-h", "127.0.0.1", "-p", &port, "-q", "1", "-t", "telemetry/dev-0001", "-s"]);
     for (name, value) in properties {
-        command.args(["-D", "publish", "user-property", name, value]);
+        command.args(["-D", "publish", "user-property", *name, *value]);
     }
     let mut child = command.stdin(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
     tokio::io::AsyncWriteExt::write_all(&mut child.stdin.take().unwrap(), payload).await.unwrap();
@@ -47,7 +47,7 @@ async fn publish(run: &Run, payload: &[u8], properties: &[(&str, &str)]) {
 
 async fn letters(run: &Run) -> Vec<DeadLetter> {
     let store = SqliteStore::open(run.rig.settings.dir.join("outbox.db"), OpenMode::ReadOnly).unwrap().dead_letters();
-    store.list(&DeadLetterFilter::default(), None, 100).await.unwrap().letters
+    store.list(&DeadLetterFilter::default(), 100, None).await.unwrap().letters
 }
 
 /// All of `indices` arrive at `consumer`.
