@@ -37,6 +37,7 @@ fn options(owner: &str) -> (MemberOptions, OwnerOptions) {
     let owner = OwnerOptions {
         owner: owner.to_owned(),
         legs: Vec::new(),
+        dispatch: std::sync::Arc::default(),
         epoch: None,
         lanes: 1,
         mailbox_poll: None,

@@ -97,6 +97,7 @@ impl Member {
             log: LogName::new("b", "s", 0).unwrap(),
             kind: LogKind::OfSession,
             legs: Vec::new(),
+            dispatch: Arc::default(),
             outbox: Arc::clone(outbox),
             lanes: 1,
             mailbox: None,

@@ -21,6 +21,7 @@ mod stopping;
 pub use events::{Effect, End, Event, Observation};
 pub use status::{LaneStatus, OwnerStatus, Phase};
 
+use crate::dispatch::{Arrival, Dispatched};
 use crate::drain::retry::Jitter;
 use crate::drain::{Drain, Item, Pace, ParkId};
 use crate::identity::{DeliveryId, Epoch, IdSequence, LaneId};
@@ -30,7 +31,6 @@ use crate::message::{Entry, Message};
 use crate::outcome::{Fault, FaultCode};
 use crate::units::{Instant, UnixMillis};
 use change::Change;
-use core::time::Duration;
 use counters::LegCounters;
 use lane::Lane;
 use mail::MailReader;
@@ -85,7 +85,7 @@ pub struct Owner {
     ended: Option<WriterEnd>,
     unreadable: Option<Fault>,
     fault: Option<Fault>,
-    /// The newest delivery that is durable; older ones in other lanes may not be.
+    /// The newest delivery that is durable, or of which nothing is kept; older ones may not be.
     newest_stored: Option<DeliveryId>,
     acknowledged: Option<DeliveryId>,
     acknowledge: Option<DeliveryId>,
@@ -228,39 +228,33 @@ impl Owner {
             let fault = Fault::new(FaultCode::ProtocolError, "a message came before the log was open");
             return self.stop_for_good(WriterEnd::Unusable(fault));
         }
-        let expires_at = message.properties.expiry_seconds.map(|seconds| wall.plus(Duration::from_secs(u64::from(seconds))));
-        let legs = self.first_legs(receiver);
-        let last = legs.len().saturating_sub(1);
-        for (nth, leg) in legs.into_iter().enumerate() {
-            let (Some(options), Some(counters)) = (self.options.legs.get(leg), self.counters.get_mut(leg)) else { continue };
-            counters.received += 1;
-            let entry = Arc::new(Entry {
-                id: self.entry_ids.take(),
-                route: Arc::clone(&options.route),
-                binding: options.destination.binding.as_str().into(),
-                address: None,
-                refusal: None,
-                source: Arc::clone(receiver),
-                received_at: wall,
-                expires_at,
-                redrive: None,
-                message: message.clone(),
-            });
+        let arrival = Arrival { receiver, received_at: wall, message: &message };
+        let Dispatched { entries, filtered } = self.options.dispatch.entries(&arrival, &mut self.entry_ids);
+        for route in filtered {
+            let leg = self.options.legs.iter().position(|leg| leg.route == route);
+            if let Some(counters) = leg.and_then(|leg| self.counters.get_mut(leg)) {
+                counters.received += 1;
+                counters.filtered += 1;
+            }
+        }
+        if entries.is_empty() {
+            // Nothing of it is kept, as its routes want: there is nothing to wait for but what came before.
+            self.newest_stored = self.newest_stored.max(Some(delivery));
+            self.move_watermark();
+        }
+        let last = entries.len().saturating_sub(1);
+        for (nth, entry) in entries.into_iter().enumerate() {
+            let entry = Arc::new(entry);
+            let leg = self.leg_of(&entry);
+            if let Some(counters) = self.counters.get_mut(leg) {
+                counters.received += 1;
+            }
             // All entries of a delivery have one key, and so one lane: its last one completes it.
             let lane = self.lane_of(&entry);
             if let Some(lane) = self.lanes.get_mut(lane.index()) {
                 lane.writer.push(Pending { entry, delivery, completes_delivery: nth == last, since: now });
             }
         }
-    }
-
-    /// Of each route that takes messages from `receiver` the first leg.
-    fn first_legs(&self, receiver: &str) -> Vec<usize> {
-        let legs = &self.options.legs;
-        let is_first = |index: usize, leg: &LegOptions| {
-            index.checked_sub(1).and_then(|before| legs.get(before)).is_none_or(|before| before.route != leg.route)
-        };
-        legs.iter().enumerate().filter(|(index, leg)| *leg.receiver == *receiver && is_first(*index, leg)).map(|(index, _)| index).collect()
     }
 
     fn answered(&mut self, now: Instant, id: LaneId, answer: Answer) {

@@ -135,6 +135,7 @@ impl Session {
         let options = OwnerOptions {
             owner: parts.owner.clone(),
             legs: parts.legs.iter().map(leg_options).collect(),
+            dispatch: Arc::clone(&parts.dispatch),
             epoch: None,
             lanes: parts.lanes,
             mailbox_poll: parts.mailbox.as_ref().map(|mailbox| mailbox.poll),
