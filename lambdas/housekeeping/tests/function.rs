@@ -1,5 +1,5 @@
 //! The real program, invoked as Lambda invokes it, on Amazon DynamoDB Local (or what stands for it).
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "tests")]
 
 use aws_sdk_dynamodb::types::{AttributeValue, TimeToLiveSpecification};
 use bytes::Bytes;
