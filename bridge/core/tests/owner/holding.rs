@@ -303,13 +303,13 @@ fn misfortunes(rig: &mut Rig, dice: &mut Dice, taken: &Taken) {
     let (share, taken) = (dice.below(60), Rc::clone(taken));
     rig.on_send = Box::new(move |_, entry| {
         let drawn = fates.below(100);
-        if drawn >= share || drawn % 7 == 0 {
+        if drawn >= share || drawn.is_multiple_of(7) {
             taken.borrow_mut().push((entry.route.to_string(), number(entry)));
         }
         match drawn {
             _ if drawn >= share => Outcome::Done(()),
             // It was taken, and nobody knows.
-            _ if drawn % 7 == 0 => Outcome::Unknown(fault(FaultCode::Timeout)),
+            _ if drawn.is_multiple_of(7) => Outcome::Unknown(fault(FaultCode::Timeout)),
             _ => refused(FaultCode::Throttled),
         }
     });
