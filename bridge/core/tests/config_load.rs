@@ -205,6 +205,7 @@ fn what_this_release_does_runs_and_what_it_does_not_is_named() {
         ("fan_out", include_str!("../../../tests/fixtures/valid/fan_out.yaml")),
         ("rules", include_str!("../../../tests/fixtures/valid/resolver_rules.yaml")),
         ("processors", include_str!("../../../tests/fixtures/valid/processors.yaml")),
+        ("hold", include_str!("../../../tests/fixtures/valid/direct_hold.yaml")),
         ("session", SESSION),
         ("older broker", OLDER_BROKER),
     ] {
@@ -215,7 +216,6 @@ fn what_this_release_does_runs_and_what_it_does_not_is_named() {
         ("pacing", SCENARIO, "routes[0].session.drain_strategy"),
         ("share", include_str!("../../../tests/fixtures/valid/clustered_share.yaml"), "sessions[0].session_mode"),
         ("sqs", include_str!("../../../tests/fixtures/valid/sqs_to_sqs.yaml"), "receivers[0].transport"),
-        ("hold", include_str!("../../../tests/fixtures/valid/direct_hold.yaml"), "routes[0].delivery_mode"),
         ("spill", include_str!("../../../tests/fixtures/valid/spill_outbox.yaml"), "routes[0].delivery_mode"),
         ("mqtt", include_str!("../../../tests/fixtures/valid/mqtt_to_mqtt.yaml"), "senders[0].session_id"),
         ("depth", include_str!("../../../tests/fixtures/valid/every_policy.yaml"), "routes[0].policy.max_outbox_depth"),

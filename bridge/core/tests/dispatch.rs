@@ -1,16 +1,17 @@
 //! Where messages go, and what is made of them on the way.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+use bytes::Bytes;
 use causeway_core::config::model::{Literal, Operator};
 use causeway_core::config::{Source, load};
 use causeway_core::dispatch::{
-    Address, Arrival, Condition, ConditionError, Dispatch, Dispatched, FORWARDED_FROM, Field, HOPS, MAX_HOPS, MAX_REGEX_CHARS, TENANT, View, header, regex,
+    Address, Arrival, Condition, ConditionError, Dispatch, Dispatched, FORWARDED_FROM, Field, HOPS, MAX_HOPS, MAX_REGEX_CHARS, TENANT,
+    View, header, regex,
 };
 use causeway_core::identity::IdSequence;
 use causeway_core::message::{Entry, Message, Properties};
 use causeway_core::outcome::FaultCode;
 use causeway_core::units::UnixMillis;
-use bytes::Bytes;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
@@ -264,13 +265,21 @@ fn process_all(processors: &str, names: &str, more: &str, message: &Message) -> 
 #[test]
 fn a_filter_takes_out_what_it_means_or_all_else_or_sends_it_aside() {
     let filter = |action: &str, invert: bool| {
-        format!("{{ id: f, type: filter, options: {{ action: {action}, invert: {invert}, conditions: [{{ field: $.kind, operator: eq, value: noise }}, {{ field: keep, operator: eq, value: 'no' }}] }} }}")
+        format!(
+            "{{ id: f, type: filter, options: {{ action: {action}, invert: {invert}, conditions: [{{ field: $.kind, operator: eq, value: noise }}, {{ field: keep, operator: eq, value: 'no' }}] }} }}"
+        )
     };
-    let (noise, half, other) =
-        (message(r#"{"kind":"noise"}"#, &[("keep", "no")]), message(r#"{"kind":"noise"}"#, &[]), message(r#"{"kind":"data"}"#, &[("keep", "no")]));
-    for (action, invert, passing) in
-        [("drop", false, [false, true, true]), ("drop", true, [true, false, false]), ("pass", false, [true, false, false]), ("pass", true, [false, true, true])]
-    {
+    let (noise, half, other) = (
+        message(r#"{"kind":"noise"}"#, &[("keep", "no")]),
+        message(r#"{"kind":"noise"}"#, &[]),
+        message(r#"{"kind":"data"}"#, &[("keep", "no")]),
+    );
+    for (action, invert, passing) in [
+        ("drop", false, [false, true, true]),
+        ("drop", true, [true, false, false]),
+        ("pass", false, [true, false, false]),
+        ("pass", true, [false, true, true]),
+    ] {
         for (message, passes) in [&noise, &half, &other].into_iter().zip(passing) {
             let dropped = process_all(&filter(action, invert), "f", "", message);
             assert_eq!((dropped.entries.len(), dropped.filtered.len()), if passes { (1, 0) } else { (0, 1) }, "{action} {invert}");
@@ -328,8 +337,12 @@ fn the_tenant_is_set_or_the_message_is_refused() {
 
 #[test]
 fn reserved_headers_are_taken_off_and_the_trusted_ones_kept_where_the_route_says_so() {
-    let m = message("", &[("a", "1"), ("X-BRIDGE.route-override", "b"), ("x-bridge.ordering-key", "k"), ("x-bridge.", ""), ("traceparent", "t")]);
-    let names = |more: &str| entries(&dispatch(more), &m)[0].message.properties.user.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
+    let m = message(
+        "",
+        &[("a", "1"), ("X-BRIDGE.route-override", "b"), ("x-bridge.ordering-key", "k"), ("x-bridge.", ""), ("traceparent", "t")],
+    );
+    let names =
+        |more: &str| entries(&dispatch(more), &m)[0].message.properties.user.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
     assert_eq!(names(""), ["a", "traceparent"]);
     assert_eq!(names("trust_bridge_headers: true"), ["a", "x-bridge.ordering-key", "traceparent"]);
 }
@@ -350,6 +363,10 @@ fn hops_are_counted_and_a_message_that_goes_in_circles_ends() {
         }
         assert_eq!(entries(&dispatch, &m)[0].refusal.as_ref().unwrap().code, FaultCode::HopLimit);
         m.properties.user.push(("X-Bridge.Forwarded-Hop".to_owned(), "many".to_owned()));
-        assert_eq!(entries(&dispatch, &m)[0].refusal.as_ref().unwrap().code, FaultCode::HopLimit, "what cannot be read is not a way round it");
+        assert_eq!(
+            entries(&dispatch, &m)[0].refusal.as_ref().unwrap().code,
+            FaultCode::HopLimit,
+            "what cannot be read is not a way round it"
+        );
     }
 }

@@ -39,6 +39,7 @@ fn options(owner: &str) -> (MemberOptions, OwnerOptions) {
         legs: Vec::new(),
         dispatch: std::sync::Arc::default(),
         epoch: None,
+        acknowledge: causeway_core::hold::Order::OfArrival,
         lanes: 1,
         mailbox_poll: None,
         retire_when_drained: false,

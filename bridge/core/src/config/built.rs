@@ -55,7 +55,6 @@ const USES: &[fn(&Config) -> Vec<Use>] = &[
     |config| each("receivers", &config.receivers, "transport", "receiving from SQS", |receiver| receiver.transport == Some(Transport::Sqs)),
     |config| each("senders", &config.senders, "session_id", "publishing to MQTT", |sender| sender.session_id.is_some()),
     |config| each("bindings", &config.bindings, "session_id", "an outbox of a binding's own", |binding| binding.session_id.is_some()),
-    |config| routes(config, "delivery_mode", "direct_hold", |route| route.delivery_mode == DeliveryMode::DirectHold),
     |config| routes(config, "delivery_mode", "spill_outbox", |route| route.delivery_mode == DeliveryMode::SpillOutbox),
 ];
 
@@ -75,9 +74,7 @@ pub fn not_built(loaded: &Loaded) -> Vec<Fault> {
 }
 
 fn fault(loaded: &Loaded, path: String, what: &str) -> Fault {
-    let remedy = if what == "direct_hold" {
-        "write `delivery_mode: shared_outbox`".to_owned()
-    } else if loaded.is_set(&path) {
+    let remedy = if loaded.is_set(&path) {
         "remove it, or wait for a release that has it".to_owned()
     } else {
         "leave it out, or wait for a release that has it".to_owned()

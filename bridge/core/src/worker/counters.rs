@@ -49,7 +49,7 @@ impl LegCounters {
 pub struct LegStatus {
     /// The counters.
     pub counters: LegCounters,
-    /// Entries not durable yet.
+    /// Entries not durable yet, and those that the source holds until their destination accepted them; none in flight.
     pub pending: u64,
     /// Durable entries that are not in flight.
     pub in_outbox: u64,

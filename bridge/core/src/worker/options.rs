@@ -5,6 +5,7 @@ use crate::dead_letter::Destination;
 use crate::dispatch::Dispatch;
 use crate::drain::retry::Backoff;
 use crate::drain::{BatchLimits, OrderKey};
+use crate::hold::Order;
 use crate::identity::Epoch;
 use crate::log::writer::SegmentOptions;
 use crate::message::Entry;
@@ -86,6 +87,30 @@ pub type SizeOf = Arc<dyn Fn(&Entry) -> usize + Send + Sync>;
 /// Tells what an entry must not overtake on its way to its destination; `None` where it keeps no order.
 pub type KeyOf = Arc<dyn Fn(&Entry) -> Option<OrderKey> + Send + Sync>;
 
+/// How a message gets from its source to its destination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// Through the log: the source is told once the log has it. `shared_outbox`.
+    Logged,
+    /// In no log: the source holds it until the destination has accepted it. `direct_hold`.
+    Held {
+        /// How long it is tried with growing pauses.
+        retry_budget: Duration,
+    },
+}
+
+impl Delivery {
+    /// As a route's configuration says. `None`: no such way is built.
+    #[must_use]
+    pub const fn of(mode: config::DeliveryMode, policy: &config::Policy) -> Option<Self> {
+        match mode {
+            config::DeliveryMode::SharedOutbox => Some(Self::Logged),
+            config::DeliveryMode::DirectHold => Some(Self::Held { retry_budget: policy.send_retry_budget.get() }),
+            config::DeliveryMode::SpillOutbox => None,
+        }
+    }
+}
+
 /// One leg: a route to one of its bindings. It has a pace, a line and an account of its own.
 #[derive(Clone)]
 pub struct LegOptions {
@@ -95,6 +120,8 @@ pub struct LegOptions {
     pub receiver: Arc<str>,
     /// The binding, and what a dead letter tells of it.
     pub destination: Destination,
+    /// How its messages get to their destination.
+    pub delivery: Delivery,
     /// The route's rules. What they bound, such as `max_in_flight`, each of its legs has for itself.
     pub policy: Policy,
     /// The destination's limits.
@@ -133,7 +160,9 @@ pub struct OwnerOptions {
     pub dispatch: Arc<Dispatch>,
     /// The epoch that a lease gave it; without a lease it takes one above the log's last.
     pub epoch: Option<Epoch>,
-    /// How many lanes the log shall have. While the registry tells another number, that one holds: it changes once every lane is drained.
+    /// How the source takes acknowledgements.
+    pub acknowledge: Order,
+    /// How many lanes the log shall have; 0: there is no log, and every route's messages are held. While the registry tells another number, that one holds: it changes once every lane is drained.
     pub lanes: u32,
     /// How often the mailbox is read; `None`: this owner moves no mail.
     pub mailbox_poll: Option<Duration>,
@@ -155,4 +184,12 @@ pub struct OwnerOptions {
     pub row_id_base: u128,
     /// Random bits that seed the jitter.
     pub jitter_seed: u64,
+}
+
+impl OwnerOptions {
+    /// Whether there is a log.
+    #[must_use]
+    pub const fn has_log(&self) -> bool {
+        self.lanes > 0
+    }
 }

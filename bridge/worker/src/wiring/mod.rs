@@ -22,10 +22,12 @@ use causeway_core::config::model::{OutboxOptions, Route, Session, SessionMode};
 use causeway_core::config::{Config, Id, Secret, SqsSenderSettings, StoreBackend};
 use causeway_core::dead_letter::Destination;
 use causeway_core::dispatch::Dispatch;
+use causeway_core::hold::Order;
 use causeway_core::identity::{LogName, partition_of_process};
 use causeway_core::lease::row::OwnerFacts;
 use causeway_core::mailbox::MailboxName;
 use causeway_core::outcome::Fault;
+use causeway_core::worker::options::Delivery;
 use causeway_ports::{Clock, Sink};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -171,8 +173,10 @@ fn session_parts(
     shared: &Shared,
 ) -> Result<SessionParts, WiringError> {
     let part = format!("sessions[{index}] ({})", session.id);
-    let outbox =
-        stores.outbox.clone().ok_or_else(|| WiringError::new("stores.outbox", "E_MISSING", "routes need an outbox: configure one"))?;
+    let outbox = stores.outbox.clone();
+    if outbox.is_none() && routes.iter().any(|route| route.delivery_mode.needs_outbox()) {
+        return Err(WiringError::new("stores.outbox", "E_MISSING", "routes need an outbox: configure one"));
+    }
     let of_process = config.has_logs_of_processes(session);
     let partition = if of_process { partition_of_process(&session.id, shared.nonce) } else { session.id.to_string() };
     let log = LogName::new(&config.bridge.id, &partition, 0).map_err(|error| WiringError::new(part.as_str(), "E_ID", error.to_string()))?;
@@ -205,6 +209,7 @@ fn session_parts(
         legs: legs.into_iter().flatten().collect(),
         dispatch: Arc::new(dispatch),
         outbox,
+        acknowledge: Order::OfArrival,
         lanes: session.lanes,
         mailbox,
         limits,
@@ -262,6 +267,8 @@ fn leg_parts(config: &Config, route: &Route, session: &Session, sinks: &[(String
             receiver: route.receiver_id.to_string(),
             destination: Destination { binding: binding.id.to_string(), address: binding.address.clone(), session: session.id.to_string() },
             sink: Arc::clone(&sink.1),
+            delivery: Delivery::of(route.delivery_mode, &route.policy)
+                .ok_or_else(|| WiringError::not_built(format!("{part}.delivery_mode"), route.delivery_mode.as_str()))?,
             policy: route.policy.clone(),
         })
     };

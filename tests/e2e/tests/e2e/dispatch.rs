@@ -85,7 +85,9 @@ async fn rules_choose_the_queue_and_what_none_means_is_dead_lettered() {
     let (mut run, second) = with_second_queue(500, rules).await;
     run.publish(0..500, 500);
     run.publishing_done().await.unwrap();
-    let to = |devices: std::ops::Range<u64>| -> BTreeSet<u64> { (0..500).filter(|index| devices.contains(&run.plan().device(*index))).collect() };
+    let to = |devices: std::ops::Range<u64>| -> BTreeSet<u64> {
+        (0..500).filter(|index| devices.contains(&run.plan().device(*index))).collect()
+    };
     let (first, other, none) = (to(0..10), to(10..40), to(40..50));
     arrive(&run.consumer, &first).await;
     arrive(&second, &other).await;
@@ -108,7 +110,10 @@ async fn an_address_without_its_header_is_dead_lettered_and_one_with_it_is_deliv
     let found = letters(&run).await;
     assert_eq!((found.len(), second.unique(), run.consumer.unique()), (1, 1, 0));
     let letter = &found[0];
-    assert_eq!((letter.error_code.as_str(), letter.category.as_str(), letter.binding.as_str()), ("ADDRESS_TEMPLATE", "rejected", "to-third"));
+    assert_eq!(
+        (letter.error_code.as_str(), letter.category.as_str(), letter.binding.as_str()),
+        ("ADDRESS_TEMPLATE", "rejected", "to-third")
+    );
     assert_eq!(&letter.message.payload[..], &payloads[0][..]);
     assert!(letter.last_error.contains("`site`"), "{}", letter.last_error);
 }

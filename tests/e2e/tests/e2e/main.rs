@@ -6,6 +6,7 @@ mod adoption;
 mod broker;
 mod copies;
 mod crash;
+mod direct;
 mod dispatch;
 mod exclusive;
 mod fifo;

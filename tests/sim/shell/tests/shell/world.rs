@@ -4,6 +4,7 @@ use crate::ports::{GatedSource, Host, LEASE, Shared, number_of};
 use causeway_core::config::model::{Bridge, OutboxOptions, Policy};
 use causeway_core::dead_letter::Destination;
 use causeway_core::dispatch::Dispatch;
+use causeway_core::hold::Order;
 use causeway_core::identity::LogName;
 use causeway_core::lease::holder::Upkeep;
 use causeway_core::lease::row::OwnerFacts;
@@ -11,6 +12,7 @@ use causeway_core::lease::standby::Candidate;
 use causeway_core::member::MemberOptions;
 use causeway_core::outcome::{Fault, FaultCode};
 use causeway_core::units::{Instant, UnixMillis};
+use causeway_core::worker::options::Delivery;
 use causeway_ports::Clock;
 use causeway_ports::fake::{Injection, LeaseCall, OutboxCall};
 use causeway_sim::rng::Rng;
@@ -376,9 +378,11 @@ fn parts(host: &Host, clock: Arc<HostClock>, bits: Mutex<Rng>, stop: Cancellatio
             receiver: "in".to_owned(),
             destination: Destination { binding: "b".to_owned(), ..Destination::default() },
             sink: Arc::clone(&shared) as Arc<dyn causeway_ports::Sink>,
+            delivery: Delivery::Logged,
             policy: Policy::default(),
         }],
-        outbox: Arc::clone(&shared) as Arc<dyn causeway_ports::Outbox>,
+        outbox: Some(Arc::clone(&shared) as Arc<dyn causeway_ports::Outbox>),
+        acknowledge: Order::OfArrival,
         lanes: 1,
         mailbox: None,
         limits: OutboxOptions::default(),
