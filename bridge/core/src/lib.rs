@@ -6,6 +6,7 @@
 pub mod adoption;
 pub mod config;
 pub mod dead_letter;
+pub mod dispatch;
 pub mod drain;
 pub mod hold;
 pub mod housekeeping;

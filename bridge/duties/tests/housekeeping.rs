@@ -18,7 +18,7 @@ use causeway_core::message::Message;
 use causeway_core::outcome::{Fault, Outcome};
 use causeway_core::rows::Head;
 use causeway_core::units::{Instant, UnixMillis};
-use causeway_core::worker::options::{Delivery, Fate, LegOptions, OwnerOptions, Policy};
+use causeway_core::worker::options::{Delivery, Fate, LegOptions, OwnerOptions, Policy, to_first_legs};
 use causeway_core::worker::{Effect, Event, Owner};
 use causeway_duties::housekeeping::{Bridge, Chores, Depth, Ports, Prunable, Pruned, Report, run};
 use causeway_local::memory::{MemoryDeadLetters, MemoryLeases, MemoryOutbox};
@@ -294,6 +294,7 @@ fn owner_options() -> OwnerOptions {
     };
     OwnerOptions {
         owner: "w#1".to_owned(),
+        dispatch: to_first_legs(core::slice::from_ref(&route)),
         legs: vec![route],
         epoch: Some(Epoch(2)),
         acknowledge: Order::OfArrival,

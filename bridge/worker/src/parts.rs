@@ -5,6 +5,7 @@ use crate::status::{RouteStatus, StatusBoard};
 use crate::telemetry::Metrics;
 use causeway_core::config::model::{DrainCeiling, OutboxOptions, Policy};
 use causeway_core::dead_letter::Destination;
+use causeway_core::dispatch::Dispatch;
 use causeway_core::hold::Order;
 use causeway_core::identity::LogName;
 use causeway_core::lease::Held;
@@ -111,6 +112,8 @@ pub struct SessionParts {
     pub kind: LogKind,
     /// The legs that the session feeds: its routes in the order of the configuration, each to every one of its bindings.
     pub legs: Vec<LegParts>,
+    /// Which of them a message goes by.
+    pub dispatch: Arc<Dispatch>,
     /// The log's store; `None` where there is no log, because every route's messages are held by the source.
     pub outbox: Option<Arc<dyn Outbox>>,
     /// How the source takes acknowledgements.

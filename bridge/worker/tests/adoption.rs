@@ -4,6 +4,7 @@
 use causeway_core::adoption::Adopter;
 use causeway_core::config::model::{Bridge, OutboxOptions, Policy};
 use causeway_core::dead_letter::Destination;
+use causeway_core::dispatch::Dispatch;
 use causeway_core::hold::Order;
 use causeway_core::identity::{LogName, lease_of, partition_of_process};
 use causeway_core::lease::holder::Upkeep;
@@ -101,6 +102,7 @@ impl Process {
             subscriptions_wanted: 1,
             log: log.clone(),
             kind: LogKind::OfProcess(report.subscribe()),
+            dispatch: Arc::new(Dispatch::to_first([("r", "in", "b")])),
             legs: vec![LegParts {
                 route: "r".to_owned(),
                 receiver: "in".to_owned(),

@@ -98,6 +98,7 @@ impl Member {
             log: LogName::new("b", "s", 0).unwrap(),
             kind: LogKind::OfSession,
             legs: Vec::new(),
+            dispatch: Arc::default(),
             outbox: Some(Arc::clone(outbox)),
             acknowledge: Order::OfArrival,
             lanes: 1,

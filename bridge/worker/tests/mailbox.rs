@@ -3,6 +3,7 @@
 
 use causeway_core::config::model::{Bridge, OutboxOptions, Policy};
 use causeway_core::dead_letter::Destination;
+use causeway_core::dispatch::Dispatch;
 use causeway_core::hold::Order;
 use causeway_core::identity::{Id128, LaneId, LogName, Slot};
 use causeway_core::mailbox::{Mail, MailboxName};
@@ -67,6 +68,7 @@ fn start<S: LogStore + 'static>(
         subscriptions_wanted: 1,
         log: LogName::new("b", "s", 0).unwrap(),
         kind: LogKind::OfSession,
+        dispatch: Arc::new(Dispatch::to_first([("r", "in", "b")])),
         legs: vec![LegParts {
             route: "r".to_owned(),
             receiver: "in".to_owned(),

@@ -18,7 +18,7 @@ use causeway_core::log::writer::SegmentOptions;
 use causeway_core::member::{Effect, Member, MemberOptions, Part, Term};
 use causeway_core::subscriptions::{Generation, Plan};
 use causeway_core::units::{Instant, UnixMillis};
-use causeway_core::worker::options::{Delivery, Fate, LegOptions, OwnerOptions, Policy};
+use causeway_core::worker::options::{Delivery, Fate, LegOptions, OwnerOptions, Policy, to_first_legs};
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -385,6 +385,7 @@ fn owner_options(name: String, ttl: Duration, knobs: &Knobs, rng: &mut Rng) -> O
     };
     OwnerOptions {
         owner: name,
+        dispatch: to_first_legs(core::slice::from_ref(&route)),
         legs: vec![route],
         epoch: None,
         acknowledge: Order::OfArrival,

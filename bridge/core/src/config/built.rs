@@ -3,7 +3,7 @@
 //! Whoever builds a feature deletes its line here.
 
 use super::fault::{Fault, Severity};
-use super::model::{Config, DispatchMode, Route, SessionMode, Transport};
+use super::model::{Config, Route, SessionMode, Transport};
 use super::{Loaded, tree};
 
 /// Fields that are refused wherever they are written. `[]` stands for any element of a list.
@@ -17,9 +17,6 @@ const FIELDS: &[(&str, &str)] = &[
     ("http.tls_key_file", "TLS on the program's own listeners"),
     ("routes[].policy.depth_cache_ttl", "a bounded outbox"),
     ("routes[].policy.max_outbox_depth", "a bounded outbox"),
-    ("routes[].policy.on_filtered", "processors"),
-    ("routes[].processors", "processors"),
-    ("routes[].resolver", "resolvers"),
     ("routes[].session.drain_batch_size", "pacing of retries and recovery"),
     ("routes[].session.drain_interval", "pacing of retries and recovery"),
     ("routes[].session.drain_max_batch_size", "pacing of retries and recovery"),
@@ -58,10 +55,6 @@ const USES: &[fn(&Config) -> Vec<Use>] = &[
     |config| each("receivers", &config.receivers, "transport", "receiving from SQS", |receiver| receiver.transport == Some(Transport::Sqs)),
     |config| each("senders", &config.senders, "session_id", "publishing to MQTT", |sender| sender.session_id.is_some()),
     |config| each("bindings", &config.bindings, "session_id", "an outbox of a binding's own", |binding| binding.session_id.is_some()),
-    |config| each("bindings", &config.bindings, "address", "placeholders in addresses", |binding| binding.address.contains('{')),
-    |config| routes(config, "dispatch_mode", "fan_out", |route| route.dispatch_mode == DispatchMode::FanOut),
-    |config| routes(config, "bindings", "choosing among several bindings", |route| route.bindings.len() > 1),
-    |config| routes(config, "trust_bridge_headers", "believing headers of other bridges", |route| route.trust_bridge_headers),
 ];
 
 /// Everything in the configuration that this release does not carry out, in the order of the files.

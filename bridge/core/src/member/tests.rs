@@ -15,7 +15,7 @@ use crate::message::Message;
 use crate::outcome::{FaultCode, Outcome};
 use crate::rows::RowMeta;
 use crate::worker;
-use crate::worker::options::{Delivery, Fate, LegOptions, OwnerOptions, Policy};
+use crate::worker::options::{Delivery, Fate, LegOptions, OwnerOptions, Policy, to_first_legs};
 use std::sync::Arc;
 
 const TTL: Duration = Duration::from_secs(10);
@@ -49,6 +49,7 @@ fn options() -> (MemberOptions, OwnerOptions) {
     };
     let owner = OwnerOptions {
         owner: "me#1".to_owned(),
+        dispatch: to_first_legs(core::slice::from_ref(&route)),
         legs: vec![route],
         epoch: None,
         acknowledge: Order::OfArrival,

@@ -242,3 +242,22 @@ proptest! {
         prop_assert_eq!(tally.matched() as usize, actions.len());
     }
 }
+
+#[test]
+fn a_letter_goes_back_to_its_binding_and_one_without_a_binding_is_dispatched_anew() {
+    let request = request(&json!({"all": true, "request_id": "op-1"}));
+    let bound_for = |binding: &str, outbox: bool| {
+        let letter = DeadLetter { binding: binding.to_owned(), ..letter(7) };
+        only(&plan(core::slice::from_ref(&letter), &request, &routes("queue-1", outbox), NOW)).clone()
+    };
+    for binding in ["b", ""] {
+        let Action::PutBack { mail, .. } = bound_for(binding, true) else { panic!("{binding}") };
+        assert_eq!((&*mail.entry.binding, &mail.entry.address, &mail.entry.refusal), (binding, &None, &None));
+    }
+    let Action::Send { sender, .. } = bound_for("b", false) else { panic!() };
+    assert_eq!(sender, "s");
+    for (binding, outbox) in [("gone", true), ("gone", false), ("", false)] {
+        let Action::Skip { reason, .. } = bound_for(binding, outbox) else { panic!("{binding}") };
+        assert_eq!(reason, Reason::BindingUnknown);
+    }
+}

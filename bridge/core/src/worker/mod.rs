@@ -23,6 +23,7 @@ mod stopping;
 pub use events::{Effect, End, Event, Observation};
 pub use status::{LaneStatus, OwnerStatus, Phase};
 
+use crate::dispatch::{Arrival, Dispatched};
 use crate::drain::retry::Jitter;
 use crate::drain::{Drain, Item, Pace, ParkId};
 use crate::hold::Deliveries;
@@ -34,7 +35,6 @@ use crate::outcome::{Fault, FaultCode};
 use crate::spill::Spill;
 use crate::units::{Instant, UnixMillis};
 use change::Change;
-use core::time::Duration;
 use counters::LegCounters;
 use holding::Waiting;
 use lane::Lane;
@@ -239,39 +239,28 @@ impl Owner {
             let fault = Fault::new(FaultCode::ProtocolError, "a message came before the log was open");
             return self.stop_for_good(WriterEnd::Unusable(fault));
         }
-        let expires_at = message.properties.expiry_seconds.map(|seconds| wall.plus(Duration::from_secs(u64::from(seconds))));
-        let legs = self.first_legs(receiver);
-        self.deliveries.arrived(delivery, u32::try_from(legs.len()).unwrap_or(u32::MAX));
-        for leg in legs {
-            let (Some(options), Some(counters)) = (self.options.legs.get(leg), self.counters.get_mut(leg)) else { continue };
-            counters.received += 1;
-            let entry = Arc::new(Entry {
-                id: self.entry_ids.take(),
-                route: Arc::clone(&options.route),
-                binding: options.destination.binding.as_str().into(),
-                address: None,
-                refusal: None,
-                source: Arc::clone(receiver),
-                received_at: wall,
-                expires_at,
-                redrive: None,
-                message: message.clone(),
-            });
-            match options.delivery {
+        let arrival = Arrival { receiver, received_at: wall, message: &message };
+        let Dispatched { entries, filtered } = self.options.dispatch.entries(&arrival, &mut self.entry_ids);
+        for route in filtered {
+            let leg = self.options.legs.iter().position(|leg| leg.route == route);
+            if let Some(counters) = leg.and_then(|leg| self.counters.get_mut(leg)) {
+                counters.received += 1;
+                counters.filtered += 1;
+            }
+        }
+        self.deliveries.arrived(delivery, u32::try_from(entries.len()).unwrap_or(u32::MAX));
+        for entry in entries {
+            let entry = Arc::new(entry);
+            let leg = self.leg_of(&entry);
+            if let Some(counters) = self.counters.get_mut(leg) {
+                counters.received += 1;
+            }
+            match self.options.legs.get(leg).map_or(Delivery::Logged, |options| options.delivery) {
                 Delivery::Logged => self.append(now, delivery, entry),
                 Delivery::Held { .. } => self.hold(now, wall, delivery, entry),
                 Delivery::Spilled { after } => self.hold_or_log(now, wall, delivery, entry, after),
             }
         }
-    }
-
-    /// Of each route that takes messages from `receiver` the first leg.
-    fn first_legs(&self, receiver: &str) -> Vec<usize> {
-        let legs = &self.options.legs;
-        let is_first = |index: usize, leg: &LegOptions| {
-            index.checked_sub(1).and_then(|before| legs.get(before)).is_none_or(|before| before.route != leg.route)
-        };
-        legs.iter().enumerate().filter(|(index, leg)| *leg.receiver == *receiver && is_first(*index, leg)).map(|(index, _)| index).collect()
     }
 
     fn answered(&mut self, now: Instant, id: LaneId, answer: Answer) {

@@ -2,6 +2,7 @@
 
 use crate::config::model as config;
 use crate::dead_letter::Destination;
+use crate::dispatch::Dispatch;
 use crate::drain::retry::Backoff;
 use crate::drain::{BatchLimits, OrderKey};
 use crate::hold::Order;
@@ -147,6 +148,12 @@ impl fmt::Debug for LegOptions {
     }
 }
 
+/// Where nothing else is said: every route sends to the binding of its first leg.
+#[must_use]
+pub fn to_first_legs(legs: &[LegOptions]) -> Arc<Dispatch> {
+    Arc::new(Dispatch::to_first(legs.iter().map(|leg| (&*leg.route, &*leg.receiver, leg.destination.binding.as_str()))))
+}
+
 /// Everything that an owner needs to know.
 #[derive(Clone, Debug)]
 pub struct OwnerOptions {
@@ -154,6 +161,8 @@ pub struct OwnerOptions {
     pub owner: String,
     /// The legs that its session feeds; those of one route stand together, in the order of its bindings.
     pub legs: Vec<LegOptions>,
+    /// Which of them a message goes by.
+    pub dispatch: Arc<Dispatch>,
     /// The epoch that a lease gave it; without a lease it takes one above the log's last.
     pub epoch: Option<Epoch>,
     /// How the source takes acknowledgements.

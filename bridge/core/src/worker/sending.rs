@@ -199,6 +199,8 @@ impl Owner {
     pub(super) fn doom(&mut self, now: Instant, item: Item, fault: Fault) {
         let fate = self.options.legs.get(item.leg).map_or(Fate::DeadLetter, |leg| match fault.code {
             FaultCode::MessageExpired => leg.policy.on_expired,
+            // It was kept for that alone.
+            FaultCode::MessageFiltered => Fate::DeadLetter,
             _ => leg.policy.on_permanent_failure,
         });
         match fate {

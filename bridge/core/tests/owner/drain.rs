@@ -132,7 +132,7 @@ fn check_launch(oracle: &mut Oracle, paces: &[Pace], eager: bool, launch: Option
     let (leg, batch) = expected.expect("nothing should have left");
     assert_eq!(launch.leg, leg);
     let sent: Vec<u64> = launch.entries.iter().map(|entry| u64::try_from(entry.id.0).unwrap()).collect();
-    let expired: Vec<u64> = launch.expired.iter().map(|item| slot_of(item)).collect();
+    let expired: Vec<u64> = launch.expired.iter().map(slot_of).collect();
     let (gone, goes): (Vec<u64>, Vec<u64>) = batch.into_iter().partition(|id| oracle.expired.contains(id));
     assert_eq!((&sent, &expired), (&goes, &gone));
     let fresh = sent.iter().filter(|id| oracle.first_sent.insert(**id)).count();
@@ -184,7 +184,7 @@ fn run(steps: Vec<Step>, paces: Vec<Pace>) {
         }
         assert_eq!(drain.has_ready(), !oracle.ready.is_empty());
         let oldest = oracle.ready.keys().chain(oracle.waiting.keys()).chain(oracle.flights.values().flatten()).min();
-        assert_eq!(drain.oldest().map(|item| slot_of(item)), oldest.copied());
+        assert_eq!(drain.oldest().map(slot_of), oldest.copied());
         assert_eq!(drain.ids().count(), drain.len());
     }
 }
@@ -193,7 +193,7 @@ fn land(drain: &mut Drain, oracle: &mut Oracle, nth: usize, again: u16, pause: u
     let Some(batch) = oracle.flights.keys().nth(nth).copied() else { return };
     let ids = oracle.flights.remove(&batch).unwrap();
     let items = drain.landed(batch);
-    assert_eq!(items.iter().map(|item| slot_of(item)).collect::<Vec<_>>(), ids, "in the order that they left in");
+    assert_eq!(items.iter().map(slot_of).collect::<Vec<_>>(), ids, "in the order that they left in");
     assert!(drain.landed(batch).is_empty(), "it lands once");
     for (bit, item) in items.into_iter().enumerate() {
         assert!(item.attempts > 0);

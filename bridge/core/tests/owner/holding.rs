@@ -7,7 +7,7 @@ use causeway_core::drain::retry::Jitter;
 use causeway_core::hold::Order;
 use causeway_core::message::{Entry, Message};
 use causeway_core::outcome::{FaultCode, Outcome};
-use causeway_core::worker::options::{Delivery, Fate, LegOptions, OwnerOptions};
+use causeway_core::worker::options::{Delivery, Fate, LegOptions, OwnerOptions, to_first_legs};
 use causeway_core::worker::{End, Event, Observation};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -66,7 +66,8 @@ fn a_broker_is_told_in_the_order_of_arrival_and_a_queue_as_it_comes() {
 
 #[test]
 fn what_one_route_logs_and_another_holds_is_acknowledged_after_both() {
-    let mut rig = Rig::opened(OwnerOptions { legs: vec![held("h", "in"), route("l", "in")], ..options(1) }, Store::default());
+    let legs = vec![held("h", "in"), route("l", "in")];
+    let mut rig = Rig::opened(OwnerOptions { dispatch: to_first_legs(&legs), legs, ..options(1) }, Store::default());
     let healed = rig.now.plus(ms(700));
     rig.on_send =
         Box::new(move |now, entry| if &*entry.route == "h" && now < healed { refused(FaultCode::Unavailable) } else { Outcome::Done(()) });
@@ -300,6 +301,7 @@ fn drawn(life: u64, ways: Ways, dice: &mut Dice) -> OwnerOptions {
         Ways::HeldAndLogged => options.legs.push(route("l", "in")),
         Ways::Spilled => options.legs[0].delivery = Delivery::Spilled { after: ms(1 + dice.below(100)) },
     }
+    options.dispatch = to_first_legs(&options.legs);
     for route in &mut options.legs {
         route.key_of = Arc::new(|entry| Some(OrderKey(u64::from(entry.message.topic.as_bytes()[1]))));
         route.policy.max_in_flight = 1 + usize::try_from(dice.below(12)).unwrap();
@@ -315,13 +317,13 @@ fn misfortunes(rig: &mut Rig, dice: &mut Dice, taken: &Taken) {
     let (share, taken) = (dice.below(60), Rc::clone(taken));
     rig.on_send = Box::new(move |_, entry| {
         let drawn = fates.below(100);
-        if drawn >= share || drawn % 7 == 0 {
+        if drawn >= share || drawn.is_multiple_of(7) {
             taken.borrow_mut().push((entry.route.to_string(), number(entry)));
         }
         match drawn {
             _ if drawn >= share => Outcome::Done(()),
             // It was taken, and nobody knows.
-            _ if drawn % 7 == 0 => Outcome::Unknown(fault(FaultCode::Timeout)),
+            _ if drawn.is_multiple_of(7) => Outcome::Unknown(fault(FaultCode::Timeout)),
             _ => refused(FaultCode::Throttled),
         }
     });

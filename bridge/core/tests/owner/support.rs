@@ -13,7 +13,7 @@ use causeway_core::message::{Entry, Message};
 use causeway_core::outcome::{Fault, FaultCode, Outcome};
 use causeway_core::rows::{Head, Row, unpack};
 use causeway_core::units::{Instant, UnixMillis};
-use causeway_core::worker::options::{Delivery, Fate, LegOptions, OwnerOptions, Policy};
+use causeway_core::worker::options::{Delivery, Fate, LegOptions, OwnerOptions, Policy, to_first_legs};
 use causeway_core::worker::{Effect, End, Event, Observation, Owner};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -80,6 +80,7 @@ pub fn route(id: &str, receiver: &str) -> LegOptions {
 pub fn options(nth: u64) -> OwnerOptions {
     OwnerOptions {
         owner: format!("owner-{nth}"),
+        dispatch: to_first_legs(&[route("r", "in")]),
         legs: vec![route("r", "in")],
         epoch: None,
         acknowledge: Order::OfArrival,

@@ -135,6 +135,7 @@ impl Session {
         let options = OwnerOptions {
             owner: parts.owner.clone(),
             legs: parts.legs.iter().map(leg_options).collect(),
+            dispatch: Arc::clone(&parts.dispatch),
             epoch: None,
             acknowledge: parts.acknowledge,
             lanes: if parts.outbox.is_some() { parts.lanes } else { 0 },

@@ -21,6 +21,7 @@ use causeway_core::adoption::Adopter;
 use causeway_core::config::model::{OutboxOptions, Route, Session, SessionMode};
 use causeway_core::config::{Config, Id, Secret, SqsSenderSettings, StoreBackend};
 use causeway_core::dead_letter::Destination;
+use causeway_core::dispatch::Dispatch;
 use causeway_core::hold::Order;
 use causeway_core::identity::{LogName, partition_of_process};
 use causeway_core::lease::row::OwnerFacts;
@@ -184,6 +185,8 @@ fn session_parts(
         MailboxName::new(&config.bridge.id, &session.id).map_err(|error| WiringError::new(part.as_str(), "E_ID", error.to_string()))?;
     let mailbox = stores.mailbox.clone().map(|store| MailboxParts { store, name, poll: limits.mailbox_poll.get() });
     let options = source_options(config, session, &part)?;
+    let dispatch = Dispatch::compile(config, routes.iter().copied())
+        .map_err(|error| WiringError::new(part.as_str(), "E_DISPATCH", error.to_string()))?;
     let legs: Vec<Vec<LegParts>> = routes.iter().map(|route| leg_parts(config, route, session, sinks)).collect::<Result<_, _>>()?;
     let status = SessionStatus {
         id: session.id.to_string(),
@@ -204,6 +207,7 @@ fn session_parts(
         kind: if of_process { LogKind::OfProcess(watch::Sender::default().subscribe()) } else { LogKind::OfSession },
         log,
         legs: legs.into_iter().flatten().collect(),
+        dispatch: Arc::new(dispatch),
         outbox,
         acknowledge: Order::OfArrival,
         lanes: session.lanes,

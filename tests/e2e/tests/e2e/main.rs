@@ -7,6 +7,7 @@ mod broker;
 mod copies;
 mod crash;
 mod direct;
+mod dispatch;
 mod exclusive;
 mod fifo;
 mod functions;

@@ -18,7 +18,7 @@ use causeway_core::log::{Answer, Call, Channel};
 use causeway_core::message::{Entry, Message};
 use causeway_core::outcome::Outcome;
 use causeway_core::units::{Instant, UnixMillis};
-use causeway_core::worker::options::{Delivery, Fate, LegOptions, OwnerOptions, Policy};
+use causeway_core::worker::options::{Delivery, Fate, LegOptions, OwnerOptions, Policy, to_first_legs};
 use causeway_core::worker::{Effect, End, Event, Observation, Owner};
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
@@ -210,6 +210,7 @@ fn options(term: u64, epoch: Epoch) -> OwnerOptions {
     let base = (u128::from(term) + 1) << 64;
     OwnerOptions {
         owner: name_of(term),
+        dispatch: to_first_legs(core::slice::from_ref(&route)),
         legs: vec![route],
         epoch: Some(epoch),
         acknowledge: Order::OfArrival,

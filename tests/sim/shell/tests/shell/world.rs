@@ -3,6 +3,7 @@
 use crate::ports::{GatedSource, Host, LEASE, Shared, number_of};
 use causeway_core::config::model::{Bridge, OutboxOptions, Policy};
 use causeway_core::dead_letter::Destination;
+use causeway_core::dispatch::Dispatch;
 use causeway_core::hold::Order;
 use causeway_core::identity::LogName;
 use causeway_core::lease::holder::Upkeep;
@@ -371,6 +372,7 @@ fn parts(host: &Host, clock: Arc<HostClock>, bits: Mutex<Rng>, stop: Cancellatio
         subscriptions_wanted: 1,
         log: LogName::new("b", "s", 0).unwrap(),
         kind: LogKind::OfSession,
+        dispatch: Arc::new(Dispatch::to_first([("r", "in", "b")])),
         legs: vec![LegParts {
             route: "r".to_owned(),
             receiver: "in".to_owned(),
