@@ -280,6 +280,7 @@ impl StatusHandle {
             sessions_lost: read(&shared.sessions_lost),
             poison_packets: read(&shared.poison_packets),
             window_overruns: read(&shared.window_overruns),
+            reused_ids: read(&shared.reused_ids),
             dropped_qos0: read(&shared.dropped_qos0),
             refusals: read(&shared.refusals),
             quarantined: read(&shared.quarantined),

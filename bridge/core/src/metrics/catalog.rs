@@ -135,6 +135,8 @@ catalog! {
             "Packets that were malformed or over the maximum packet size.";
         MqttWindowOverruns = Counter Count [Session] "mqtt_receive_window_overruns_total" "MQTTReceiveWindowOverruns"
             "Deliveries beyond the announced Receive Maximum.";
+        MqttReusedIds = Counter Count [Session] "mqtt_reused_ids_total" "MQTTReusedIds"
+            "Messages whose publisher gave them an id that it had given to another message lately. They are carried like any other.";
         SubscriptionsRefused = Counter Count [Session] "mqtt_subscriptions_refused_total" "MQTTSubscriptionsRefused"
             "Refusals of filters by the broker, repeated ones too.";
         SubscriptionsQuarantined = Gauge Count [Session] "mqtt_subscriptions_quarantined" "MQTTSubscriptionsQuarantined"
