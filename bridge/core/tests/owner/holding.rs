@@ -7,7 +7,7 @@ use causeway_core::drain::retry::Jitter;
 use causeway_core::hold::Order;
 use causeway_core::message::{Entry, Message};
 use causeway_core::outcome::{FaultCode, Outcome};
-use causeway_core::worker::options::{Delivery, Fate, LegOptions, OwnerOptions};
+use causeway_core::worker::options::{Delivery, Fate, LegOptions, OwnerOptions, to_first_legs};
 use causeway_core::worker::{End, Event, Observation};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -66,7 +66,8 @@ fn a_broker_is_told_in_the_order_of_arrival_and_a_queue_as_it_comes() {
 
 #[test]
 fn what_one_route_logs_and_another_holds_is_acknowledged_after_both() {
-    let mut rig = Rig::opened(OwnerOptions { legs: vec![held("h", "in"), route("l", "in")], ..options(1) }, Store::default());
+    let legs = vec![held("h", "in"), route("l", "in")];
+    let mut rig = Rig::opened(OwnerOptions { dispatch: to_first_legs(&legs), legs, ..options(1) }, Store::default());
     let healed = rig.now.plus(ms(700));
     rig.on_send =
         Box::new(move |now, entry| if &*entry.route == "h" && now < healed { refused(FaultCode::Unavailable) } else { Outcome::Done(()) });
@@ -289,6 +290,7 @@ fn drawn(life: u64, logged: bool, dice: &mut Dice) -> OwnerOptions {
     if logged {
         options.legs.push(route("l", "in"));
     }
+    options.dispatch = to_first_legs(&options.legs);
     for route in &mut options.legs {
         route.key_of = Arc::new(|entry| Some(OrderKey(u64::from(entry.message.topic.as_bytes()[1]))));
         route.policy.max_in_flight = 1 + usize::try_from(dice.below(12)).unwrap();
@@ -332,7 +334,10 @@ fn lives(seed: u64) {
         misfortunes(&mut rig, if calm { &mut still } else { &mut dice }, &taken);
         rig.event(Event::Tick);
         broker.connected();
-        for _ in 0..if calm { 4_000 } else { dice.below(400) } {
+        for _ in 0..if calm { 20_000 } else { dice.below(400) } {
+            if broker.acknowledged == 120 && rig.next_at().is_none() {
+                break;
+            }
             match dice.below(20) {
                 0 if !calm && rig.owner.is_open() => {
                     broker.hear(&rig);
@@ -345,16 +350,19 @@ fn lives(seed: u64) {
                     rig.step();
                 }
             }
+            assert!(rig.owner.held() <= memory, "seed {seed}: {} held", rig.owner.held());
             let before = broker.acknowledged;
             broker.hear(&rig);
             assert!(broker.acknowledged >= before, "seed {seed}: the watermark falls");
+            if broker.acknowledged == before {
+                continue;
+            }
             let kept: BTreeSet<u64> = rig.store.unsettled().iter().map(|(_, entry)| number(entry)).collect();
             for gone in before..broker.acknowledged {
                 assert!(taken.borrow().contains(&("h".to_owned(), gone)), "seed {seed}: {gone} was acknowledged and never accepted");
                 let logged_is_safe = !logged || kept.contains(&gone) || taken.borrow().contains(&("l".to_owned(), gone));
                 assert!(logged_is_safe, "seed {seed}: {gone} was acknowledged and is not in the log");
             }
-            assert!(rig.owner.held() <= memory, "seed {seed}: {} held", rig.owner.held());
         }
         (now, store) = (rig.now.plus(ms(10)), rig.store.clone());
     }
@@ -372,7 +380,7 @@ fn lives(seed: u64) {
 
 #[test]
 fn nothing_is_acknowledged_early_lost_or_overtaken_by_its_key_whatever_fails() {
-    for seed in 0..300 {
+    for seed in 0..90 {
         lives(seed);
     }
 }
