@@ -1,8 +1,8 @@
-//! The MQTT 5 source of the Causeway bridge.
+//! The MQTT 5 source and destination of the Causeway bridge.
 //!
 //! [`start`] makes a [`MqttSource`], which implements [`causeway_ports::Source`]. One task owns everything MQTT; it makes a fresh client for
 //! every connection, so that nothing of one connection can leak into the next. The decisions behind it, and the library's traps, are in
-//! `docs/adr/0002-mqtt-client.md`.
+//! `docs/adr/0002-mqtt-client.md`. [`MqttSink`] publishes, on a connection of its own.
 
 mod acks;
 mod backoff;
@@ -14,6 +14,7 @@ pub mod filter;
 mod gate;
 mod options;
 mod probe;
+mod publisher;
 mod session;
 mod source;
 mod subscriptions;
@@ -22,4 +23,5 @@ mod unsubscriptions;
 
 pub use options::{BrokerUrl, CaSource, ClientIdentity, Credentials, MqttConfigError, Secret, SourceOptions, Subscription, TlsOptions};
 pub use probe::{ProbeReport, probe};
+pub use publisher::{CAUSATION_ID, MESSAGE_ID, MqttPublisher, MqttSink, MqttSinkOptions, PublisherOptions, REDRIVE_ATTEMPT};
 pub use source::{ConnectionStatus, MqttSource, StatusHandle, start};

@@ -40,7 +40,10 @@ pub async fn probe(options: &SourceOptions) -> Result<ProbeReport, Fault> {
     let mut throw_away = options.clone();
     throw_away.client_id.push_str("-doctor");
     throw_away.session_expiry = 0;
-    let opened = connection::open(&Attempt { options: &throw_away, tls, clean_start: true }).await.map_err(|end| end.fault)?;
+    let opened =
+        connection::open(&Attempt { options: &throw_away, tls, clean_start: true, outgoing_window: connection::NOTHING_TO_PUBLISH })
+            .await
+            .map_err(|end| end.fault)?;
     let mut event_loop = opened.event_loop;
     if opened.client.try_disconnect_now().is_ok() {
         // Whether the goodbye gets through changes nothing about the report.

@@ -26,6 +26,7 @@ const FIELDS: &[(&str, &str)] = &[
     ("routes[].session.drain_max_batch_size", "pacing of retries and recovery"),
     ("routes[].session.drain_max_concurrency", "pacing of retries and recovery"),
     ("routes[].session.drain_strategy", "pacing of retries and recovery"),
+    ("senders[].options.default_topic", "a topic for messages that a binding's address does not fit"),
     ("senders[].options.credentials_uri", "credentials from elsewhere than the AWS chain"),
     ("sessions[].options.session.client_id_suffix", "a client_id of each replica's own"),
     ("sessions[].options.session.credentials_uri", "credentials from elsewhere; use `username` and `password`"),
@@ -76,7 +77,6 @@ const USES: &[fn(&Config) -> Vec<Use>] = &[
         })
     },
     |config| each("receivers", &config.receivers, "transport", "receiving from SQS", |receiver| receiver.transport == Some(Transport::Sqs)),
-    |config| each("senders", &config.senders, "session_id", "publishing to MQTT", |sender| sender.session_id.is_some()),
     |config| each("bindings", &config.bindings, "session_id", "an outbox of a binding's own", |binding| binding.session_id.is_some()),
     |config| each("bindings", &config.bindings, "address", "placeholders in addresses", |binding| binding.address.contains('{')),
     |config| routes(config, "delivery_mode", "direct_hold", |route| route.delivery_mode == DeliveryMode::DirectHold),

@@ -5,7 +5,7 @@ use super::model::{
     Binding, Config, LeaseStore, MqttSession, OnFailure, Receiver, Route, RouteSession, Sender, Session, SessionMode, StoreKind, Stores,
     Transport, Will,
 };
-use super::values::{Secret, Span, StepDown};
+use super::values::{Id, Secret, Span, StepDown};
 use crate::timing::{Activation, Budget, BudgetError, BudgetTerms, Cadence, CadenceError, CadenceInput, MqttActivation, Nanos};
 use core::time::Duration;
 use std::path::PathBuf;
@@ -155,6 +155,21 @@ pub struct SqsSenderSettings {
     pub max_message_bytes: u32,
     /// For a FIFO queue: how it is sent to.
     pub fifo: Option<FifoSettings>,
+}
+
+/// How an MQTT sender publishes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MqttSenderSettings {
+    /// The session whose broker, login and client id it uses.
+    pub session: Id,
+    /// The quality of service, 0 or 1.
+    pub qos: u8,
+    /// Whether the broker keeps each message for later subscribers.
+    pub retain: bool,
+    /// How long one message may take.
+    pub timeout: Duration,
+    /// The pause after the broker said that a quota is exceeded.
+    pub throttle_retry_after: Duration,
 }
 
 /// How a FIFO queue is sent to.
@@ -434,6 +449,21 @@ impl Sender {
             max_message_bytes: options.max_message_bytes.unwrap_or(1_048_576),
             fifo: (options.fifo == Some(true) || options.message_group_id.is_some())
                 .then(|| FifoSettings { group: options.message_group_id.clone(), strict_order: options.strict_order.unwrap_or(true) }),
+        })
+    }
+}
+
+impl Sender {
+    /// How the sender publishes to MQTT; `None` where it sends elsewhere.
+    #[must_use]
+    pub fn mqtt(&self) -> Option<MqttSenderSettings> {
+        let options = &self.options;
+        Some(MqttSenderSettings {
+            session: self.session_id.clone()?,
+            qos: options.qos.unwrap_or(1).min(1),
+            retain: options.retain.unwrap_or(false),
+            timeout: options.timeout.map_or(Duration::from_secs(30), Span::get),
+            throttle_retry_after: options.throttle_retry_after.map_or(Duration::from_millis(500), Span::get),
         })
     }
 }

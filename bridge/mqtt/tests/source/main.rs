@@ -1,10 +1,12 @@
-//! The source against a scripted broker, which plays every trap, and against a real one.
+//! Source and publisher against a scripted broker, which plays every trap, and against a real one.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
 
 mod broker;
 mod gated;
 mod mosquitto;
 mod packets;
+mod publishing;
+mod publishing_real;
 mod real;
 mod rivals;
 mod scripted;

@@ -215,7 +215,7 @@ async fn queues(config: &Config, aws: Option<&AwsClients>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (id, sink) in sinks {
         findings.push(match bounded(sink.probe()).await {
-            Ok(()) => Finding::good(format!("sender {id}"), "the queue is there and may be looked at"),
+            Ok(()) => Finding::good(format!("sender {id}"), "the destination is there"),
             Err(fault) if fault.code == FaultCode::NotFound => Finding::bad(format!("sender {id}"), fault.to_string(), NO_QUEUE),
             Err(fault) => Finding::of(format!("sender {id}"), &fault),
         });

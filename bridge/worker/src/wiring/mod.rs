@@ -2,6 +2,7 @@
 
 mod capped;
 mod lease;
+mod publishing;
 mod source;
 mod stores;
 mod subscriptions;
@@ -26,6 +27,7 @@ use causeway_core::lease::row::OwnerFacts;
 use causeway_core::mailbox::MailboxName;
 use causeway_core::outcome::Fault;
 use causeway_ports::{Clock, Sink};
+use publishing::Publishers;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -78,24 +80,27 @@ pub async fn aws(config: &Config) -> Option<AwsClients> {
     if needs_aws(config) { Some(AwsClients::load(&AwsOptions::default()).await) } else { None }
 }
 
-/// The destinations by sender id, in the order of the configuration.
+/// The destinations by sender id, in the order of the configuration; those of MQTT without a topic yet, which bindings name. Needs a Tokio runtime.
 ///
 /// # Errors
 /// Every sender that cannot be built.
 pub fn sinks(config: &Config, aws: Option<&AwsClients>) -> Result<NamedSinks, Vec<WiringError>> {
     let (mut built, mut errors) = (Vec::new(), Vec::new());
+    let mut publishers = Publishers::default();
     for (index, sender) in config.senders.iter().enumerate() {
         let part = format!("senders[{index}] ({})", sender.id);
         if sender.options.credentials_uri.is_some() {
             errors.push(WiringError::not_built(format!("{part}.options.credentials_uri"), "credentials of a sender's own"));
             continue;
         }
-        match (sender.sqs(), aws) {
-            (Some(settings), Some(clients)) => match sqs_sink(clients, settings) {
-                Ok(sink) => built.push((sender.id.to_string(), sink)),
-                Err(fault) => errors.push(WiringError::of(part, &fault)),
-            },
-            (Some(_), None) | (None, _) => errors.push(WiringError::not_built(part, "senders other than SQS")),
+        let sink = match (sender.sqs(), sender.mqtt(), aws) {
+            (Some(settings), _, Some(clients)) => sqs_sink(clients, settings).map_err(|fault| WiringError::of(part, &fault)),
+            (None, Some(settings), _) => publishers.sink(config, sender, &settings, &part),
+            (Some(_), _, None) | (None, None, _) => Err(WiringError::new(part, "E_REFERENCE", "it names neither a queue nor a session")),
+        };
+        match sink {
+            Ok(sink) => built.push((sender.id.to_string(), sink)),
+            Err(error) => errors.push(error),
         }
     }
     if errors.is_empty() { Ok(built) } else { Err(errors) }
@@ -255,7 +260,7 @@ fn route_parts(config: &Config, route: &Route, session: &Session, sinks: &[(Stri
         id: route.id.to_string(),
         receiver: route.receiver_id.to_string(),
         destination: Destination { binding: binding.id.to_string(), address: binding.address.clone(), session: session.id.to_string() },
-        sink: Arc::clone(&sink.1),
+        sink: sink.1.at(&binding.address).unwrap_or_else(|| Arc::clone(&sink.1)),
         policy: route.policy.clone(),
     })
 }

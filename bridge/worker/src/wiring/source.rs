@@ -84,7 +84,8 @@ fn client_id(session: &Session, settings: &MqttSettings, clustered: bool, part: 
     })
 }
 
-fn random_suffix(id: &str, part: &str) -> Result<String, WiringError> {
+/// `id`, `-`, and eight random digits.
+pub(super) fn random_suffix(id: &str, part: &str) -> Result<String, WiringError> {
     let nonce = getrandom::u32()
         .map_err(|error| WiringError::new(part, "E_RANDOM", format!("the operating system has no random bits: {error}")))?;
     Ok(format!("{id}-{nonce:08x}"))
