@@ -16,8 +16,8 @@ use proptest::prelude::*;
 
 const TTL: Duration = Duration::from_secs(10);
 
-fn options(owner: &str) -> MemberOptions {
-    MemberOptions {
+fn options(owner: &str) -> (MemberOptions, OwnerOptions) {
+    let member = MemberOptions {
         candidate: Candidate { key: "LEASE#s".to_owned(), owner: owner.to_owned(), ttl: TTL, facts: OwnerFacts::default() },
         upkeep: Upkeep {
             ttl: TTL,
@@ -33,23 +33,24 @@ fn options(owner: &str) -> MemberOptions {
         broker_hold_off: Duration::from_secs(12),
         broker_health_step_down: Some(Duration::from_secs(5)),
         opening_timeout: Duration::from_secs(30),
-        owner: OwnerOptions {
-            owner: owner.to_owned(),
-            routes: Vec::new(),
-            epoch: None,
-            lanes: 1,
-            mailbox_poll: None,
-            retire_when_drained: false,
-            segment: SegmentOptions::default(),
-            send_linger: Duration::from_millis(10),
-            max_settled_ahead: 100,
-            memory_entries: 100,
-            memory_bytes: 1 << 20,
-            entry_id_base: 1,
-            row_id_base: 1,
-            jitter_seed: 7,
-        },
-    }
+    };
+    let owner = OwnerOptions {
+        owner: owner.to_owned(),
+        routes: Vec::new(),
+        epoch: None,
+        lanes: 1,
+        mailbox_poll: None,
+        retire_when_drained: false,
+        segment: SegmentOptions::default(),
+        send_linger: Duration::from_millis(10),
+        max_settled_ahead: 100,
+        memory_entries: 100,
+        memory_bytes: 1 << 20,
+        entry_id_base: 1,
+        row_id_base: 1,
+        jitter_seed: 7,
+    };
+    (member, owner)
 }
 
 #[derive(Clone, Debug)]
@@ -125,13 +126,10 @@ fn step() -> impl Strategy<Value = Step> {
 
 impl World {
     fn new() -> Self {
-        let members = (0..3).map(|nth| Seen {
-            member: Member::new(options(&format!("m{nth}#1")), Instant::from_nanos(0)),
-            call: None,
-            term: Term(0),
-            owns: false,
-            finished: false,
-            stopping: false,
+        let members = (0..3).map(|nth| {
+            let (options, owner) = options(&format!("m{nth}#1"));
+            let member = Member::new(options, owner, Instant::from_nanos(0));
+            Seen { member, call: None, term: Term(0), owns: false, finished: false, stopping: false }
         });
         Self { now: 0, row: None, late: Vec::new(), members: members.collect(), versions: Vec::new() }
     }

@@ -61,7 +61,7 @@ impl Adoption {
     /// Looks and adopts until it is told to stop.
     pub async fn run(mut self) {
         let Some(first) = self.sessions.first().map(|session| session.parts.clone()) else { return };
-        let ttls = self.sessions.iter().filter_map(|session| session.parts.lease.as_ref().map(|lease| lease.upkeep.ttl));
+        let ttls = self.sessions.iter().filter_map(|session| session.parts.lease.as_ref().map(|lease| lease.member.upkeep.ttl));
         let Some(ttl) = ttls.min() else { return };
         let mut jitter = Jitter::new(self.jitter_seed);
         let mut watched: BTreeMap<LogName, Standby> = BTreeMap::new();
@@ -107,7 +107,7 @@ impl Adoption {
         let Some(adoptable) = self.sessions.iter_mut().find(|own| own.parts.session == session) else { return true };
         let Some(parts) = parts_over(log, &adoptable.parts, self.stop.clone()) else { return true };
         let Some(lease) = &parts.lease else { return true };
-        let standby = watched.entry(log.clone()).or_insert_with(|| Standby::new(lease.candidate.clone()));
+        let standby = watched.entry(log.clone()).or_insert_with(|| Standby::new(lease.member.candidate.clone()));
         let held = match poll(standby, &parts).await {
             Ok(Some(held)) => held,
             Ok(None) => return true,
@@ -157,11 +157,11 @@ async fn drain(mut parts: SessionParts, adopting: Adopting) -> Result<SessionEnd
 fn parts_over(log: &LogName, parts: &SessionParts, stop: CancellationToken) -> Option<SessionParts> {
     let mut parts = parts.clone();
     let lease = parts.lease.as_mut()?;
-    lease.candidate = Candidate { key: lease_of(log), ..lease.candidate.clone() };
+    lease.member.candidate = Candidate { key: lease_of(log), ..lease.member.candidate.clone() };
     // Nobody waits to be told, and nobody tells it.
     lease.hinter = None;
     lease.hinted = Arc::default();
-    lease.broker_health_step_down = None;
+    lease.member.broker_health_step_down = None;
     parts.log = log.clone();
     // Mail goes to the process's own log.
     parts.mailbox = None;
@@ -174,7 +174,7 @@ fn parts_over(log: &LogName, parts: &SessionParts, stop: CancellationToken) -> O
 async fn poll(standby: &mut Standby, parts: &SessionParts) -> Result<Option<Held>, Fault> {
     let Some(lease) = &parts.lease else { return Ok(None) };
     let late = || Fault::new(FaultCode::Timeout, format!("the lease store did not answer within {} ms", lease.call_timeout.as_millis()));
-    let (clock, key): (&dyn Clock, &str) = (parts.clock.as_ref(), &lease.candidate.key);
+    let (clock, key): (&dyn Clock, &str) = (parts.clock.as_ref(), &lease.member.candidate.key);
     let mut step = standby.poll();
     loop {
         step = match step {
@@ -218,7 +218,7 @@ async fn retire(own: SessionParts) {
     let (log, enough) = (own.log.clone(), CancellationToken::new());
     let Some(parts) = parts_over(&log, &own, enough.clone()) else { return };
     let retiring = async {
-        let mut standby = Standby::new(parts.lease.as_ref()?.candidate.clone());
+        let mut standby = Standby::new(parts.lease.as_ref()?.member.candidate.clone());
         // Somebody else may have been faster: then it is theirs.
         let held = poll(&mut standby, &parts).await.ok()??;
         let adopting = Adopting { held, before: Adopted::default(), report: watch::Sender::default() };

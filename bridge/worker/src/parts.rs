@@ -7,11 +7,8 @@ use causeway_core::config::model::{DrainCeiling, OutboxOptions, Policy};
 use causeway_core::dead_letter::Destination;
 use causeway_core::identity::LogName;
 use causeway_core::lease::Held;
-use causeway_core::lease::holder::Upkeep;
-use causeway_core::lease::standby::Candidate;
 use causeway_core::member::MemberOptions;
 use causeway_core::outcome::{Fault, FaultCode};
-use causeway_core::worker::options::OwnerOptions;
 use causeway_ports::{Clock, ConnectionGate, DeadLetters, Leases, Mailbox, MailboxName, ManagedSubscriptions, Outbox, Sink, Source};
 use core::time::Duration;
 use std::collections::BTreeSet;
@@ -185,49 +182,14 @@ pub struct SubscriptionParts {
 pub struct LeaseParts {
     /// Where the lease is kept.
     pub leases: Arc<dyn Leases>,
-    /// This process as a candidate; its key names the lease.
-    pub candidate: Candidate,
-    /// How it keeps the lease.
-    pub upkeep: Upkeep,
     /// Woken where another member says that the lease is free.
     pub hinted: Arc<Notify>,
     /// Tells the others when this one gave the lease back; `None`: they find out with their next look.
     pub hinter: Option<Hinter>,
     /// How long one call to the lease store may take.
     pub call_timeout: Duration,
-    /// How often it looks at the lease while it waits.
-    pub poll_interval: Duration,
-    /// Whether it looks one interval later than others.
-    pub looks_late: bool,
-    /// How long it settles what is in flight before it gives the lease back.
-    pub step_down_grace: Duration,
-    /// How long it stays out after it stepped down.
-    pub hold_off: Duration,
-    /// How long it stays out after it lost its way to the broker.
-    pub broker_hold_off: Duration,
-    /// After how long without its broker it steps down.
-    pub broker_health_step_down: Option<Duration>,
-    /// How long an owner may take to open its log before it steps down.
-    pub opening_timeout: Duration,
-}
-
-impl LeaseParts {
-    /// The member's options with `owner` for each term.
-    #[must_use]
-    pub fn member_options(&self, owner: OwnerOptions) -> MemberOptions {
-        MemberOptions {
-            candidate: self.candidate.clone(),
-            upkeep: self.upkeep,
-            poll_interval: self.poll_interval,
-            looks_late: self.looks_late,
-            step_down_grace: self.step_down_grace,
-            hold_off: self.hold_off,
-            broker_hold_off: self.broker_hold_off,
-            broker_health_step_down: self.broker_health_step_down,
-            opening_timeout: self.opening_timeout,
-            owner,
-        }
-    }
+    /// This process as a candidate, whose key names the lease, and how it keeps it.
+    pub member: MemberOptions,
 }
 
 /// One route of a session.

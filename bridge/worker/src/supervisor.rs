@@ -5,6 +5,7 @@
 
 use crate::adoption::{Adoption, run_and_retire};
 use crate::http::monitor::Monitor;
+use crate::http::serve::Bounds;
 use crate::http::transport::Transport;
 use crate::members::Membership;
 use crate::parts::SessionParts;
@@ -95,12 +96,12 @@ pub async fn run(program: Program, mut signals: Signals) -> End {
         program;
     let quit = CancellationToken::new();
     let mut services = JoinSet::new();
-    services.spawn(serve(monitor, listener, quit.clone()));
+    services.spawn(monitor.serve(listener, Bounds::default(), quit.clone()));
     if let Some(exporter) = exporter {
         services.spawn(emf::run(exporter, collector, quit.clone()));
     }
     if let Some((transport, listener)) = transport {
-        services.spawn(hear(transport, listener, quit.clone()));
+        services.spawn(transport.serve(listener, Bounds::default(), quit.clone()));
     }
     if let Some(membership) = membership {
         services.spawn(membership.run(quit.clone()));
@@ -202,17 +203,5 @@ fn note(ended: Result<Result<SessionEnd, RunError>, JoinError>, asked: bool) -> 
             error!(%panic, "an owner loop broke: a defect, please report it with this log");
             false
         }
-    }
-}
-
-async fn hear(transport: Transport, listener: TcpListener, quit: CancellationToken) {
-    if let Err(error) = transport.serve(listener, quit).await {
-        error!(%error, "the transport port is closed; a hand-over to this process waits for its next look at the lease");
-    }
-}
-
-async fn serve(monitor: Monitor, listener: TcpListener, quit: CancellationToken) {
-    if let Err(error) = monitor.serve(listener, quit).await {
-        error!(%error, "the monitor ended");
     }
 }

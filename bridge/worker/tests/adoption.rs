@@ -10,6 +10,7 @@ use causeway_core::lease::row::{LeaseRow, OwnerFacts, Tuple};
 use causeway_core::lease::standby::Candidate;
 use causeway_core::lease::{Condition, LeaseAnswer, LeaseWrite};
 use causeway_core::log::LogState;
+use causeway_core::member::MemberOptions;
 use causeway_core::outcome::{Fault, FaultCode, Outcome};
 use causeway_core::units::UnixMillis;
 use causeway_local::memory::{MemoryLeases, MemoryOutbox};
@@ -114,24 +115,26 @@ impl Process {
             start_source: Arc::new(move |_| Box::new(source.source())),
             lease: Some(LeaseParts {
                 leases: Arc::clone(&world.leases) as Arc<dyn Leases>,
-                candidate: Candidate { key: lease_of(&log), owner, ttl: TTL, facts: OwnerFacts::default() },
-                upkeep: Upkeep {
-                    ttl: TTL,
-                    renew_interval: TTL / 8,
-                    jitter: Duration::ZERO,
-                    max_fails: 3,
-                    guard: Duration::from_millis(100),
-                },
                 hinted: Arc::default(),
                 hinter: None,
                 call_timeout: Duration::from_secs(1),
-                poll_interval: TTL / 4,
-                looks_late: false,
-                step_down_grace: Duration::from_secs(1),
-                hold_off: TTL / 4,
-                broker_hold_off: TTL,
-                broker_health_step_down: None,
-                opening_timeout: Duration::from_secs(30),
+                member: MemberOptions {
+                    candidate: Candidate { key: lease_of(&log), owner, ttl: TTL, facts: OwnerFacts::default() },
+                    upkeep: Upkeep {
+                        ttl: TTL,
+                        renew_interval: TTL / 8,
+                        jitter: Duration::ZERO,
+                        max_fails: 3,
+                        guard: Duration::from_millis(100),
+                    },
+                    poll_interval: TTL / 4,
+                    looks_late: false,
+                    step_down_grace: Duration::from_secs(1),
+                    hold_off: TTL / 4,
+                    broker_hold_off: TTL,
+                    broker_health_step_down: None,
+                    opening_timeout: Duration::from_secs(30),
+                },
             }),
             subscriptions: None,
             random: Arc::new(RandomBits::of_the_system),

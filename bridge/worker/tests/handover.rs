@@ -9,10 +9,12 @@ use causeway_core::identity::LogName;
 use causeway_core::lease::holder::Upkeep;
 use causeway_core::lease::row::{LeaseRow, OwnerFacts};
 use causeway_core::lease::standby::Candidate;
+use causeway_core::member::MemberOptions;
 use causeway_local::memory::{MemoryLeases, MemoryOutbox};
 use causeway_ports::fake::{FakeBroker, FaultyLeases, LeaseCall};
 use causeway_ports::{Leases, MemberRecord, Outbox, SystemClock};
 use causeway_worker::hints::{HintBoard, Hinter, PATH};
+use causeway_worker::http::serve::Bounds;
 use causeway_worker::http::transport::Transport;
 use causeway_worker::members::{Membership, is_fresh};
 use causeway_worker::parts::{LeaseParts, LogKind, RandomBits, SessionParts};
@@ -72,7 +74,7 @@ impl Member {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let hinted = hints.listen("s");
-        tokio::spawn(Transport::new(hints, TOKEN).serve(listener, quit.clone()));
+        tokio::spawn(Transport::new(hints, TOKEN).serve(listener, Bounds::default(), quit.clone()));
         let facts = OwnerFacts { endpoints: [("http".to_owned(), url.clone())].into(), ..OwnerFacts::default() };
         let record = MemberRecord {
             bridge: "b".to_owned(),
@@ -104,18 +106,20 @@ impl Member {
             start_source: Arc::new(move |_| Box::new(source.source())),
             lease: Some(LeaseParts {
                 leases: shared,
-                candidate: Candidate { key: "LEASE#s".to_owned(), owner, ttl, facts },
-                upkeep,
                 hinted,
                 hinter: Some(hinter),
                 call_timeout: Duration::from_secs(30),
-                poll_interval: POLL,
-                looks_late: false,
-                step_down_grace: Duration::from_secs(5),
-                hold_off: POLL,
-                broker_hold_off: POLL,
-                broker_health_step_down: None,
-                opening_timeout: Duration::from_secs(30),
+                member: MemberOptions {
+                    candidate: Candidate { key: "LEASE#s".to_owned(), owner, ttl, facts },
+                    upkeep,
+                    poll_interval: POLL,
+                    looks_late: false,
+                    step_down_grace: Duration::from_secs(5),
+                    hold_off: POLL,
+                    broker_hold_off: POLL,
+                    broker_health_step_down: None,
+                    opening_timeout: Duration::from_secs(30),
+                },
             }),
             subscriptions: None,
             random: Arc::new(RandomBits::of_the_system),

@@ -5,7 +5,7 @@ mod common;
 
 use causeway_core::outcome::{Fault, FaultCode};
 use causeway_core::units::UnixMillis;
-use causeway_worker::http::{bind, monitor::Monitor};
+use causeway_worker::http::{bind, monitor::Monitor, serve::Bounds};
 use causeway_worker::status::{LastFault, LeaseStatus, LogPhase, RouteStatus, STALL_LIMIT, SessionRole, SessionStatus};
 use common::{collector_with_clock, fill, route, session};
 use core::time::Duration;
@@ -30,7 +30,7 @@ impl Server {
         let listener = bind("http.monitor_addr", "127.0.0.1:0".parse().unwrap()).await.unwrap();
         let base = format!("http://{}", listener.local_addr().unwrap());
         let stop = CancellationToken::new();
-        tokio::spawn(monitor.serve(listener, stop.clone()));
+        tokio::spawn(monitor.serve(listener, Bounds::default(), stop.clone()));
         Self { base, stop }
     }
 

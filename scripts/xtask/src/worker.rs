@@ -13,7 +13,9 @@ use std::time::Duration;
 use tokio::process::Command;
 
 /// How long a worker gets to become ready; a debug build on a busy machine needs it.
-const READY_WITHIN: Duration = Duration::from_secs(60);
+const READY_WITHIN: Duration = Duration::from_secs(120);
+/// How long a worker gets to stop: more than `shutdown_timeout` of the configuration that is deployed.
+const STOP_WITHIN: Duration = Duration::from_secs(120);
 
 /// The worker's program: `CAUSEWAY_BIN` if set, else built now, with the profile that `CAUSEWAY_PROFILE` names (default `dev`).
 ///
@@ -417,7 +419,7 @@ impl Worker {
     /// # Errors
     /// It does not stop.
     pub async fn stop(&mut self) -> Result<ExitStatus> {
-        self.process.terminate(Duration::from_secs(45)).await
+        self.process.terminate(STOP_WITHIN).await
     }
 }
 

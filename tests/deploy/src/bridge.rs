@@ -43,7 +43,7 @@ const TOO_LARGE: usize = 600_000;
 /// What the queue takes from then on.
 const QUEUE_LIMIT: &str = "262144";
 /// How long messages get to arrive.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Worker, control and consumers.
 pub struct Bridge {

@@ -277,8 +277,8 @@ impl Worker {
         self.forget();
         self.name = format!("w{nth}#{}", self.life);
         self.desired = knobs.draw_filters(rng);
-        let options = member_options(self.name.clone(), nth, knobs, rng);
-        self.member = Some(Member::new(options, self.local(now)));
+        let (options, owner) = member_options(self.name.clone(), nth, knobs, rng);
+        self.member = Some(Member::new(options, owner, self.local(now)));
     }
 
     /// The process is gone, with everything that it knew.
@@ -333,11 +333,11 @@ pub fn broker_hold_off(knobs: &Knobs) -> Duration {
     Duration::from_nanos(knobs.ttl())
 }
 
-fn member_options(name: String, nth: usize, knobs: &Knobs, rng: &mut Rng) -> MemberOptions {
+fn member_options(name: String, nth: usize, knobs: &Knobs, rng: &mut Rng) -> (MemberOptions, OwnerOptions) {
     let span = |nanos: i64| Duration::from_nanos(nanos.unsigned_abs());
     let cadence = &knobs.cadence;
     let ttl = span(cadence.lease_ttl);
-    MemberOptions {
+    let member = MemberOptions {
         candidate: Candidate { key: "LEASE#s".to_owned(), owner: name.clone(), ttl, facts: OwnerFacts::default() },
         upkeep: Upkeep {
             ttl,
@@ -353,8 +353,8 @@ fn member_options(name: String, nth: usize, knobs: &Knobs, rng: &mut Rng) -> Mem
         broker_hold_off: broker_hold_off(knobs),
         broker_health_step_down: knobs.broker_step_down.map(Duration::from_nanos),
         opening_timeout: OPENING_TIMEOUT,
-        owner: owner_options(name, ttl, knobs, rng),
-    }
+    };
+    (member, owner_options(name, ttl, knobs, rng))
 }
 
 /// Where everything is bound for.

@@ -8,10 +8,9 @@ use crate::metrics::FailoverCause;
 use crate::outcome::{Fault, Outcome};
 use crate::units::Instant;
 use crate::worker;
-use crate::worker::options::OwnerOptions;
 use core::time::Duration;
 
-/// What a member needs to know.
+/// How a member competes for its lease and keeps it.
 #[derive(Clone, Debug)]
 pub struct MemberOptions {
     /// Itself.
@@ -33,8 +32,6 @@ pub struct MemberOptions {
     /// How long an owner may take to open its log. Then it steps down: nothing is consumed meanwhile, and another may reach the store. It is one of the
     /// four `reconcile_timeout` in the activation term of the failover budget.
     pub opening_timeout: Duration,
-    /// The owner that each term gets. Its epoch is the lease's version.
-    pub owner: OwnerOptions,
 }
 
 /// A term of ownership within this process.

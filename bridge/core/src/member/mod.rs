@@ -20,6 +20,7 @@ use crate::outcome::Fault;
 use crate::units::{Instant, UnixMillis};
 use crate::worker::Owner;
 use crate::worker::counters::RouteCounters;
+use crate::worker::options::OwnerOptions;
 use core::time::Duration;
 use handover::Sighting;
 use tenure::Tenure;
@@ -54,6 +55,8 @@ enum State {
 #[derive(Debug)]
 pub struct Member {
     options: MemberOptions,
+    /// The owner that each term gets. Its epoch is the lease's version.
+    owner: OwnerOptions,
     jitter: Jitter,
     state: State,
     call: Option<Call>,
@@ -75,10 +78,10 @@ pub struct Member {
 }
 
 impl Member {
-    /// A member that looks at the lease at once, or one interval later if it looks late.
+    /// A member that looks at the lease at once, or one interval later if it looks late. Each of its terms gets an owner like `owner`.
     #[must_use]
-    pub fn new(options: MemberOptions, now: Instant) -> Self {
-        let jitter = Jitter::new(options.owner.jitter_seed);
+    pub fn new(options: MemberOptions, owner: OwnerOptions, now: Instant) -> Self {
+        let jitter = Jitter::new(owner.jitter_seed);
         let next_poll = if options.looks_late { now.plus(options.poll_interval) } else { now };
         let standby = Standby::new(options.candidate.clone());
         Self {
@@ -94,16 +97,17 @@ impl Member {
             gave_back: None,
             handover: None,
             counters: LeaseCounters::default(),
-            past: vec![RouteCounters::default(); options.owner.routes.len() + 1],
+            past: vec![RouteCounters::default(); owner.routes.len() + 1],
             effects: Vec::new(),
             options,
+            owner,
         }
     }
 
     /// A member that holds the lease already: somebody else waited for it under the same name. Its first event begins its first term.
     #[must_use]
-    pub fn holding(options: MemberOptions, held: Held, now: Instant) -> Self {
-        let mut member = Self::new(options, now);
+    pub fn holding(options: MemberOptions, owner: OwnerOptions, held: Held, now: Instant) -> Self {
+        let mut member = Self::new(options, owner, now);
         member.begin_term(now, held);
         member
     }

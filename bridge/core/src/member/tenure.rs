@@ -32,7 +32,7 @@ impl Member {
         self.terms += 1;
         let term = Term(self.terms);
         let version = held.row.tuple.version;
-        let holder = Holder::new(self.options.upkeep, held, now, Jitter::new(self.options.owner.jitter_seed ^ version));
+        let holder = Holder::new(self.options.upkeep, held, now, Jitter::new(self.owner.jitter_seed ^ version));
         let owner = self.new_owner(&holder);
         self.go(State::Owner(Box::new(Tenure {
             term,
@@ -51,7 +51,7 @@ impl Member {
     fn new_owner(&self, holder: &Holder) -> Owner {
         // Each term counts its ids from a place of its own.
         let place = u128::from(holder.version()) << 64;
-        let mut options = self.options.owner.clone();
+        let mut options = self.owner.clone();
         options.epoch = Some(Epoch(holder.version()));
         options.entry_id_base = options.entry_id_base.wrapping_add(place);
         options.row_id_base = options.row_id_base.wrapping_add(place);

@@ -26,7 +26,7 @@ fn at(seconds: f64) -> Instant {
     Instant::from_nanos((seconds * 1e9) as u64)
 }
 
-fn options() -> MemberOptions {
+fn options() -> (MemberOptions, OwnerOptions) {
     let policy = Policy {
         max_in_flight: 10,
         max_replay_attempts: 0,
@@ -68,7 +68,7 @@ fn options() -> MemberOptions {
         max_fails: 3,
         guard: Duration::from_millis(100),
     };
-    MemberOptions {
+    let member = MemberOptions {
         candidate: Candidate { key: "LEASE#s".to_owned(), owner: "me#1".to_owned(), ttl: TTL, facts: OwnerFacts::default() },
         upkeep,
         poll_interval: Duration::from_secs(1),
@@ -78,8 +78,8 @@ fn options() -> MemberOptions {
         broker_hold_off: BROKER_HOLD_OFF,
         broker_health_step_down: Some(Duration::from_secs(2)),
         opening_timeout: OPENING_TIMEOUT,
-        owner,
-    }
+    };
+    (member, owner)
 }
 
 /// A member and everything that it asked for and was not answered.
@@ -96,7 +96,8 @@ struct Rig {
 impl Rig {
     fn new() -> Self {
         let now = at(1.0);
-        let member = Member::new(options(), now);
+        let (options, owner) = options();
+        let member = Member::new(options, owner, now);
         let mut rig = Self { member, now, writes: Vec::new(), reads: 0, calls: Vec::new(), closed: false, finished: None };
         rig.event(Event::Tick);
         rig

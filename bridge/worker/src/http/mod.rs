@@ -3,6 +3,7 @@
 mod auth;
 pub mod monitor;
 mod page;
+pub mod serve;
 pub mod transport;
 
 use core::net::SocketAddr;

@@ -2,6 +2,7 @@
 
 use super::auth::ApiKey;
 use super::page;
+use super::serve::{Bounds, serve};
 use crate::status::{BridgeStatus, LogPhase, ReadinessLevel, RouteStatus, ServiceLevel, SessionRole, SessionStatus};
 use crate::telemetry::collect::Collector;
 use crate::telemetry::prometheus;
@@ -13,7 +14,6 @@ use axum::routing::get;
 use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use std::io;
 use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -56,11 +56,8 @@ impl Monitor {
     }
 
     /// Serves on `listener` until `stop`.
-    ///
-    /// # Errors
-    /// Those of the listener.
-    pub async fn serve(self, listener: TcpListener, stop: CancellationToken) -> io::Result<()> {
-        axum::serve(listener, self.router()).with_graceful_shutdown(stop.cancelled_owned()).await
+    pub async fn serve(self, listener: TcpListener, bounds: Bounds, stop: CancellationToken) {
+        serve(listener, self.router(), bounds, stop).await;
     }
 
     fn now(&self) -> BridgeStatus {

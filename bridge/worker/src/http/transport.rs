@@ -1,15 +1,16 @@
 //! The port between members: so far the hints.
 
 use super::auth::ApiKey;
+use super::serve::{Bounds, serve};
 use crate::hints::{Hint, HintBoard, PATH, SPACING, Taken};
 use axum::extract::rejection::JsonRejection;
-use axum::extract::{DefaultBodyLimit, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::http::{StatusCode, header};
+use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Json, Router};
 use serde_json::json;
-use std::io;
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -35,25 +36,28 @@ impl Transport {
     pub fn router(self) -> Router {
         Router::new()
             .route(PATH, post(hint))
+            .route_layer(middleware::from_fn_with_state(self.clone(), authorize))
             .fallback(|| async { answer(StatusCode::NOT_FOUND, "no such page") })
             .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
             .with_state(self)
     }
 
     /// Serves on `listener` until `stop`.
-    ///
-    /// # Errors
-    /// Those of the listener.
-    pub async fn serve(self, listener: TcpListener, stop: CancellationToken) -> io::Result<()> {
-        axum::serve(listener, self.router()).with_graceful_shutdown(stop.cancelled_owned()).await
+    pub async fn serve(self, listener: TcpListener, bounds: Bounds, stop: CancellationToken) {
+        serve(listener, self.router(), bounds, stop).await;
     }
 }
 
-/// The body was read by then, but the token decides first what is answered: who does not know it learns nothing.
-async fn hint(State(transport): State<Transport>, headers: HeaderMap, body: Result<Json<Hint>, JsonRejection>) -> Response {
-    if !transport.token.admits(&headers) {
-        return answer(StatusCode::UNAUTHORIZED, "send http.hint_token as a bearer token");
+/// Before the body is read: who does not know the token learns nothing.
+async fn authorize(State(transport): State<Transport>, request: Request, next: Next) -> Response {
+    if transport.token.admits(request.headers()) {
+        next.run(request).await
+    } else {
+        answer(StatusCode::UNAUTHORIZED, "send http.hint_token as a bearer token")
     }
+}
+
+async fn hint(State(transport): State<Transport>, body: Result<Json<Hint>, JsonRejection>) -> Response {
     let hint = match body {
         Ok(Json(hint)) => hint,
         Err(rejection) => return answer(rejection.status(), "a hint is {\"session\": \"NAME\"}"),

@@ -43,10 +43,10 @@ impl Engine {
         match (&parts.lease, &parts.kind) {
             (None, _) => Self::Alone(Box::new(Owner::new(options))),
             (Some(lease), LogKind::Adopted(adopting)) => {
-                Self::Member(Box::new(Member::holding(lease.member_options(options), adopting.held.clone(), now)))
+                Self::Member(Box::new(Member::holding(lease.member.clone(), options, adopting.held.clone(), now)))
             }
             (Some(lease), LogKind::OfSession | LogKind::OfProcess(_)) => {
-                Self::Member(Box::new(Member::new(lease.member_options(options), now)))
+                Self::Member(Box::new(Member::new(lease.member.clone(), options, now)))
             }
         }
     }

@@ -30,7 +30,7 @@ impl LeaseCalls {
     pub(super) fn new(parts: &LeaseParts, session: &str) -> Self {
         Self {
             leases: Arc::clone(&parts.leases),
-            key: parts.candidate.key.clone(),
+            key: parts.member.candidate.key.clone(),
             timeout: parts.call_timeout,
             session: session.to_owned(),
             hinter: parts.hinter.clone(),
@@ -106,7 +106,7 @@ impl SessionGate {
         }
         let lease = parts.lease.as_ref().map(|lease| HeldLeaseCheck {
             leases: Arc::clone(&lease.leases),
-            key: lease.candidate.key.clone(),
+            key: lease.member.candidate.key.clone(),
             timeout: lease.call_timeout,
             held,
         });

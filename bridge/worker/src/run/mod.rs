@@ -242,7 +242,7 @@ impl Session {
     fn adopter_in(&self, event: &Event) -> Option<String> {
         let (LogKind::OfProcess(_), Some(lease), None) = (&self.parts.kind, &self.parts.lease, self.engine.owner()) else { return None };
         let Event::LeaseRead(Ok(Some(row))) = event else { return None };
-        let others = |owner: &&String| !owner.is_empty() && **owner != lease.candidate.owner && !owner.starts_with(HOUSEKEEPING);
+        let others = |owner: &&String| !owner.is_empty() && **owner != lease.member.candidate.owner && !owner.starts_with(HOUSEKEEPING);
         row.owner.as_ref().filter(others).cloned()
     }
 
@@ -254,7 +254,7 @@ impl Session {
         if matches!(self.parts.kind, LogKind::OfProcess(_)) {
             return ceiling;
         }
-        self.parts.lease.as_ref().map_or(ceiling, |lease| ceiling.min(lease.step_down_grace))
+        self.parts.lease.as_ref().map_or(ceiling, |lease| ceiling.min(lease.member.step_down_grace))
     }
 
     fn source_event(&mut self, event: SourceEvent) -> Vec<Event> {
@@ -367,7 +367,7 @@ impl Session {
                 self.dispatch = Dispatch::new(&self.parts);
                 self.status.log = LogPhase::Opening;
                 info!(version, "the lease is held");
-                self.parts.lease.as_ref().map(|lease| (lease.candidate.owner.clone(), *version))
+                self.parts.lease.as_ref().map(|lease| (lease.member.candidate.owner.clone(), *version))
             }
             Part::Standby => {
                 info!("standing by");

@@ -80,8 +80,11 @@ impl Session {
         }
         let Some(lease) = self.parts.lease.as_ref().filter(|_| self.told_level != Some(level)) else { return };
         self.told_level = Some(level);
-        let facts =
-            OwnerFacts { service_level: Some(level.as_str().to_owned()), service_level_since: Some(wall), ..lease.candidate.facts.clone() };
+        let facts = OwnerFacts {
+            service_level: Some(level.as_str().to_owned()),
+            service_level_since: Some(wall),
+            ..lease.member.candidate.facts.clone()
+        };
         self.engine.tell(facts);
     }
 

@@ -9,6 +9,7 @@ use causeway_core::config::model::{Session, SessionMode};
 use causeway_core::identity::{LogName, lease_of};
 use causeway_core::lease::holder::Upkeep;
 use causeway_core::lease::standby::Candidate;
+use causeway_core::member::MemberOptions;
 use causeway_core::timing::Nanos;
 use causeway_ports::Leases;
 use core::time::Duration;
@@ -42,8 +43,7 @@ pub(super) fn lease_parts(
     let cadence = timing.cadence;
     let (ttl, poll, call) = (span(cadence.lease_ttl), span(cadence.acquire_poll_interval), span(cadence.renew_call_timeout));
     let longest_poll = poll.mul_f64(1.25);
-    Ok(Some(LeaseParts {
-        leases: Arc::clone(&leases),
+    let member = MemberOptions {
         candidate: Candidate { key: lease_of(log), owner: shared.owner.clone(), ttl, facts: shared.facts.clone() },
         upkeep: Upkeep {
             ttl,
@@ -52,10 +52,6 @@ pub(super) fn lease_parts(
             max_fails: cadence.max_renew_fails,
             guard: (ttl / GUARD_SHARE).min(GUARD_LONGEST),
         },
-        hinted: shared.hints.listen(&session.id),
-        // Nobody waits for the lease of a process's own log.
-        hinter: if exclusive { hinter(config, &leases, shared)? } else { None },
-        call_timeout: call,
         poll_interval: poll,
         looks_late: exclusive && shared.looks_late,
         step_down_grace: span(cadence.step_down_grace),
@@ -68,6 +64,14 @@ pub(super) fn lease_parts(
             Some(StepDown::Off) | None => None,
         },
         opening_timeout: session.mqtt().reconcile_timeout,
+    };
+    Ok(Some(LeaseParts {
+        leases: Arc::clone(&leases),
+        hinted: shared.hints.listen(&session.id),
+        // Nobody waits for the lease of a process's own log.
+        hinter: if exclusive { hinter(config, &leases, shared)? } else { None },
+        call_timeout: call,
+        member,
     }))
 }
 

@@ -7,6 +7,7 @@ use causeway_core::identity::LogName;
 use causeway_core::lease::holder::Upkeep;
 use causeway_core::lease::row::OwnerFacts;
 use causeway_core::lease::standby::Candidate;
+use causeway_core::member::MemberOptions;
 use causeway_core::outcome::{Fault, FaultCode};
 use causeway_core::units::{Instant, UnixMillis};
 use causeway_ports::Clock;
@@ -384,18 +385,20 @@ fn parts(host: &Host, clock: Arc<HostClock>, bits: Mutex<Rng>, stop: Cancellatio
         start_source: Arc::new(move |gate| Box::new(GatedSource::new(source_of.clone(), gate))),
         lease: Some(LeaseParts {
             leases: shared,
-            candidate: Candidate { key: LEASE.to_owned(), owner: name.clone(), ttl: TTL, facts: OwnerFacts::default() },
-            upkeep,
             hinted: Arc::default(),
             hinter: None,
             call_timeout: CALL_TIMEOUT,
-            poll_interval: POLL,
-            looks_late: false,
-            step_down_grace: GRACE,
-            hold_off: Duration::from_secs(2),
-            broker_hold_off: Duration::from_secs(6),
-            broker_health_step_down: Some(BROKER_STEP_DOWN),
-            opening_timeout: Duration::from_secs(30),
+            member: MemberOptions {
+                candidate: Candidate { key: LEASE.to_owned(), owner: name.clone(), ttl: TTL, facts: OwnerFacts::default() },
+                upkeep,
+                poll_interval: POLL,
+                looks_late: false,
+                step_down_grace: GRACE,
+                hold_off: Duration::from_secs(2),
+                broker_hold_off: Duration::from_secs(6),
+                broker_health_step_down: Some(BROKER_STEP_DOWN),
+                opening_timeout: Duration::from_secs(30),
+            },
         }),
         subscriptions: None,
         random: Arc::new(move || Ok(draw(&bits))),

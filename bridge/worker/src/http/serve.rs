@@ -1,0 +1,109 @@
+//! Serves one of the program's listeners within bounds: a slow or idle client costs a connection for some seconds and never the program its files.
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::StatusCode;
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use core::time::Duration;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::io;
+use std::sync::Arc;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tower_service::Service as _;
+use tracing::debug;
+
+/// What a listener grants its clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Connections at a time. More wait in the kernel until one ends.
+    pub connections: usize,
+    /// From the begin of a connection, or the end of its last request, to the end of the next request's headers.
+    pub headers: Duration,
+    /// From the headers to the answer, the request's body included.
+    pub request: Duration,
+    /// Of a connection in all: who does not read what is answered goes then.
+    pub connection: Duration,
+}
+
+impl Default for Bounds {
+    /// Fit for probes, scrapers, status pages and members. Both listeners together stay far below the 256 open files of a narrow default.
+    fn default() -> Self {
+        Self { connections: 64, headers: Duration::from_secs(5), request: Duration::from_secs(5), connection: Duration::from_secs(60) }
+    }
+}
+
+/// Pause after a refused `accept`: the process has no file left, or the client is gone already.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Serves `router` on `listener` until `stop`; then requests under way are answered first.
+pub async fn serve(listener: TcpListener, router: Router, bounds: Bounds, stop: CancellationToken) {
+    let router = router.layer(middleware::from_fn(move |request, next| within(bounds.request, request, next)));
+    let room = Arc::new(Semaphore::new(bounds.connections));
+    let mut connections = JoinSet::new();
+    while let Some((stream, place)) = next_connection(&listener, &room, &stop).await {
+        connections.spawn(connection(stream, place, router.clone(), bounds, stop.clone()));
+        // Those that ended: else the set would grow.
+        while connections.try_join_next().is_some() {}
+    }
+    while connections.join_next().await.is_some() {}
+}
+
+/// The next client and its place; `None` once it shall stop. The place comes first, so that who has none waits unaccepted.
+async fn next_connection(
+    listener: &TcpListener,
+    room: &Arc<Semaphore>,
+    stop: &CancellationToken,
+) -> Option<(TcpStream, OwnedSemaphorePermit)> {
+    loop {
+        let next = async {
+            let place = Arc::clone(room).acquire_owned().await.map_err(io::Error::other)?;
+            let (stream, _) = listener.accept().await?;
+            Ok::<_, io::Error>((stream, place))
+        };
+        match stop.run_until_cancelled(next).await? {
+            Ok(client) => return Some(client),
+            Err(error) => {
+                debug!(%error, "a connection was not accepted");
+                stop.run_until_cancelled(tokio::time::sleep(ACCEPT_PAUSE)).await?;
+            }
+        }
+    }
+}
+
+async fn connection(stream: TcpStream, _place: OwnedSemaphorePermit, router: Router, bounds: Bounds, stop: CancellationToken) {
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(bounds.headers);
+    let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| router.clone().call(request.map(Body::new)));
+    let mut serving = core::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
+    let whole = tokio::time::sleep(bounds.connection);
+    tokio::select! {
+        ended = serving.as_mut() => return told(ended),
+        () = stop.cancelled() => {}
+        () = whole => {}
+    }
+    // The request under way gets its answer, and no other begins.
+    serving.as_mut().graceful_shutdown();
+    if let Ok(ended) = tokio::time::timeout(bounds.request, serving).await {
+        told(ended);
+    }
+}
+
+fn told(ended: Result<(), hyper::Error>) {
+    if let Err(error) = ended {
+        debug!(%error, "a connection ended early");
+    }
+}
+
+async fn within(limit: Duration, request: Request, next: Next) -> Response {
+    match tokio::time::timeout(limit, next.run(request)).await {
+        Ok(response) => response,
+        Err(_) => (StatusCode::REQUEST_TIMEOUT, "the request took too long\n").into_response(),
+    }
+}
