@@ -19,5 +19,5 @@ pub use leases::{DynamoLeases, LeaseUsage};
 pub use managed_subscriptions::DynamoManagedSubscriptions;
 pub use outbox::DynamoOutbox;
 pub use sqs::fifo::{Fifo, Group};
-pub use sqs::source::{Queue, SqsSource, SqsSourceOptions};
+pub use sqs::source::{Queue, SqsSource, SqsSourceOptions, probe as probe_queue};
 pub use sqs::{SqsOptions, SqsSink};

@@ -3,7 +3,7 @@
 //! Whoever builds a feature deletes its line here.
 
 use super::fault::{Fault, Severity};
-use super::model::{Config, DeliveryMode, DispatchMode, ProtocolVersion, Route, SessionMode, Transport};
+use super::model::{Config, DeliveryMode, DispatchMode, ProtocolVersion, Route, SessionMode};
 use super::{Loaded, tree};
 
 /// Fields that are refused wherever they are written. `[]` stands for any element of a list.
@@ -15,6 +15,8 @@ const FIELDS: &[(&str, &str)] = &[
     ("http.cors_origins", "answers to other web origins"),
     ("http.tls_cert_file", "TLS on the program's own listeners"),
     ("http.tls_key_file", "TLS on the program's own listeners"),
+    ("receivers[].options.credentials_uri", "credentials from elsewhere than the AWS chain"),
+    ("receivers[].options.profile", "a profile of a receiver's own"),
     ("receivers[].topics[].options", "asking again for a subscription that was granted less"),
     ("routes[].policy.depth_cache_ttl", "a bounded outbox"),
     ("routes[].policy.max_outbox_depth", "a bounded outbox"),
@@ -76,7 +78,6 @@ const USES: &[fn(&Config) -> Vec<Use>] = &[
             session.options.session.urls().iter().any(super::BrokerUrl::is_websocket)
         })
     },
-    |config| each("receivers", &config.receivers, "transport", "receiving from SQS", |receiver| receiver.transport == Some(Transport::Sqs)),
     |config| each("bindings", &config.bindings, "session_id", "an outbox of a binding's own", |binding| binding.session_id.is_some()),
     |config| each("bindings", &config.bindings, "address", "placeholders in addresses", |binding| binding.address.contains('{')),
     |config| routes(config, "delivery_mode", "direct_hold", |route| route.delivery_mode == DeliveryMode::DirectHold),

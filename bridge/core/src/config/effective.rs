@@ -279,6 +279,25 @@ impl Config {
         })
     }
 
+    /// The timing of the leases of logs that each process has for itself, where no session says otherwise.
+    ///
+    /// # Errors
+    /// Never with the defaults of this release.
+    pub fn process_timing(&self) -> Result<SessionTiming, CadenceError> {
+        let cadence = CadenceInput {
+            clustered: self.bridge.is_clustered(),
+            lease_ttl: None,
+            renew_interval: None,
+            lease_renew_jitter: None,
+            renew_call_timeout: None,
+            acquire_poll_interval: None,
+            step_down_grace: None,
+            max_renew_fails: None,
+        }
+        .resolve()?;
+        Ok(SessionTiming { cadence, activation: Activation::Unknown, startup_allowance: 0, step_down: None, objective: None })
+    }
+
     /// The failover budget of every exclusive session, in the order of the configuration.
     #[must_use]
     pub fn budgets(&self) -> Vec<SessionBudget> {
@@ -450,6 +469,20 @@ impl Sender {
             fifo: (options.fifo == Some(true) || options.message_group_id.is_some())
                 .then(|| FifoSettings { group: options.message_group_id.clone(), strict_order: options.strict_order.unwrap_or(true) }),
         })
+    }
+}
+
+impl Receiver {
+    /// Whether it takes from a queue rather than from a session.
+    #[must_use]
+    pub fn is_queue(&self) -> bool {
+        self.transport == Some(Transport::Sqs) && self.session_id.is_none()
+    }
+
+    /// The name under which what it receives is kept, told and counted: that of its session, or for a queue `sqs:` and its own.
+    #[must_use]
+    pub fn source_name(&self) -> String {
+        self.session_id.as_ref().map_or_else(|| format!("sqs:{}", self.id), ToString::to_string)
     }
 }
 

@@ -1,7 +1,7 @@
 //! What is known of the routes that letters came by.
 
 use crate::config::Config;
-use crate::config::model::Route;
+use crate::config::model::{Receiver, Route};
 use crate::dead_letter::{DeadLetter, Destination};
 use crate::identity::IdentityError;
 use crate::mailbox::MailboxName;
@@ -83,19 +83,20 @@ impl Routes {
     pub fn of(bridge: &str, config: &Config) -> Result<Self, IdentityError> {
         let facts = |route: &Route| {
             let binding = route.bindings.first().and_then(|id| config.binding(id));
-            let session = config.source_session(route);
+            let receiver = config.receiver(&route.receiver_id);
             RouteFacts {
                 destination: Destination {
                     binding: binding.map(|binding| binding.id.to_string()).unwrap_or_default(),
                     address: binding.map(|binding| binding.address.clone()).unwrap_or_default(),
-                    session: session.map(|session| session.id.to_string()).unwrap_or_default(),
+                    session: receiver.map(Receiver::source_name).unwrap_or_default(),
                 },
                 sender: binding.map(|binding| binding.sender_id.to_string()).unwrap_or_default(),
                 outbox: route.delivery_mode.needs_outbox(),
             }
         };
         let known = config.routes.iter().map(|route| (route.id.to_string(), facts(route))).collect();
-        Self::with(bridge, known, config.sessions.iter().map(|session| session.id.to_string()).collect())
+        let queues = config.receivers.iter().filter(|receiver| receiver.is_queue()).map(Receiver::source_name);
+        Self::with(bridge, known, config.sessions.iter().map(|session| session.id.to_string()).chain(queues).collect())
     }
 
     /// The bridge.

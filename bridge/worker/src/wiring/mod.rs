@@ -3,10 +3,12 @@
 mod capped;
 mod lease;
 mod publishing;
+mod receivers;
 mod source;
 mod stores;
 mod subscriptions;
 
+pub use receivers::{probe as probe_receiver, queue_options};
 pub use source::source_options;
 pub use stores::{Purpose, StorePart, StoreSet};
 pub use subscriptions::storage_identity;
@@ -19,7 +21,7 @@ use crate::telemetry::Metrics;
 use capped::CappedSink;
 use causeway_aws::{AwsClients, AwsOptions, SqsOptions, SqsSink};
 use causeway_core::adoption::Adopter;
-use causeway_core::config::model::{OutboxOptions, Route, Session, SessionMode};
+use causeway_core::config::model::{OutboxOptions, Receiver, Route, Session, SessionMode};
 use causeway_core::config::{Config, Secret, SqsSenderSettings, StoreBackend};
 use causeway_core::dead_letter::Destination;
 use causeway_core::identity::{LogName, partition_of_process};
@@ -73,6 +75,7 @@ pub fn needs_aws(config: &Config) -> bool {
         || in_dynamodb(config.stores.lease_backend())
         || in_dynamodb(config.stores.subscription_backend())
         || config.senders.iter().any(|sender| sender.sqs().is_some())
+        || config.receivers.iter().any(Receiver::is_queue)
 }
 
 /// AWS clients, where anything needs them.
@@ -137,7 +140,7 @@ pub struct Shared {
     pub stop: CancellationToken,
 }
 
-/// The owner loops' parts, one for each session that feeds a route, in the order of the configuration. Each is published as not open yet.
+/// The owner loops' parts, one for each session and each queue that feeds a route, in the order of the configuration. Each is published as not open yet.
 ///
 /// # Errors
 /// Every part that cannot be built.
@@ -145,6 +148,7 @@ pub fn sessions(
     config: &Config,
     stores: &StoreSet,
     sinks: &[(String, Arc<dyn Sink>)],
+    aws: Option<&AwsClients>,
     shared: &Shared,
 ) -> Result<Vec<SessionParts>, Vec<WiringError>> {
     let (mut built, mut errors) = (Vec::new(), Vec::new());
@@ -159,8 +163,18 @@ pub fn sessions(
             Err(error) => errors.push(error),
         }
     }
+    for (index, receiver) in config.receivers.iter().enumerate().filter(|(_, receiver)| receiver.is_queue()) {
+        let routes: Vec<&Route> = config.routes.iter().filter(|route| route.receiver_id == receiver.id).collect();
+        if routes.is_empty() {
+            continue;
+        }
+        match receivers::receiver_parts(config, index, receiver, &routes, stores, sinks, aws, shared) {
+            Ok(parts) => built.push(parts),
+            Err(error) => errors.push(error),
+        }
+    }
     if built.is_empty() && errors.is_empty() {
-        errors.push(WiringError::new("routes", "E_NO_ROUTE", "no route is fed by a session: there is nothing to run"));
+        errors.push(WiringError::new("routes", "E_NO_ROUTE", "no route is fed by a session or a queue: there is nothing to run"));
     }
     if errors.is_empty() { Ok(built) } else { Err(errors) }
 }
@@ -185,7 +199,7 @@ fn session_parts(
         MailboxName::new(&config.bridge.id, &session.id).map_err(|error| WiringError::new(part.as_str(), "E_ID", error.to_string()))?;
     let mailbox = stores.mailbox.clone().map(|store| MailboxParts { store, name, poll: limits.mailbox_poll.get() });
     let options = source_options(config, session, &part)?;
-    let routes: Vec<RouteParts> = routes.iter().map(|route| route_parts(config, route, session, sinks)).collect::<Result<_, _>>()?;
+    let routes: Vec<RouteParts> = routes.iter().map(|route| route_parts(config, route, &session.id, sinks)).collect::<Result<_, _>>()?;
     let status = SessionStatus {
         id: session.id.to_string(),
         broker: options.broker_url.to_string(),
@@ -251,7 +265,7 @@ pub fn hint_token(config: &Config) -> Option<&Secret> {
     config.http.hint_token.as_ref().filter(|_| exclusive)
 }
 
-fn route_parts(config: &Config, route: &Route, session: &Session, sinks: &[(String, Arc<dyn Sink>)]) -> Result<RouteParts, WiringError> {
+fn route_parts(config: &Config, route: &Route, session: &str, sinks: &[(String, Arc<dyn Sink>)]) -> Result<RouteParts, WiringError> {
     let part = format!("routes ({})", route.id);
     let missing = |what: &str| WiringError::new(part.as_str(), "E_REFERENCE", format!("{what} does not exist"));
     let binding = route.bindings.first().and_then(|id| config.binding(id)).ok_or_else(|| missing("its binding"))?;
@@ -259,7 +273,7 @@ fn route_parts(config: &Config, route: &Route, session: &Session, sinks: &[(Stri
     Ok(RouteParts {
         id: route.id.to_string(),
         receiver: route.receiver_id.to_string(),
-        destination: Destination { binding: binding.id.to_string(), address: binding.address.clone(), session: session.id.to_string() },
+        destination: Destination { binding: binding.id.to_string(), address: binding.address.clone(), session: session.to_owned() },
         sink: sink.1.at(&binding.address).unwrap_or_else(|| Arc::clone(&sink.1)),
         policy: route.policy.clone(),
     })

@@ -141,7 +141,7 @@ pub(super) fn starter(options: SourceOptions) -> StartSource {
 }
 
 /// A source that could not start.
-struct Ended;
+pub(super) struct Ended;
 
 #[async_trait]
 impl Source for Ended {

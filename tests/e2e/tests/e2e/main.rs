@@ -15,3 +15,4 @@ mod memory;
 mod restore;
 mod sqs;
 mod store;
+mod transports;

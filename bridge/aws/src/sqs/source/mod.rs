@@ -82,6 +82,8 @@ pub struct SqsSourceOptions {
     pub poison_max_receives: u32,
     /// Whether poison is deleted where the queue has no dead-letter queue that SQS moves it to.
     pub poison_drop_without_dlq: bool,
+    /// Whether an acknowledgement stands for all deliveries before it too, as those of a broker do. Else it names one.
+    pub in_order: bool,
 }
 
 impl SqsSourceOptions {
@@ -102,6 +104,7 @@ impl SqsSourceOptions {
             poll_backoff: Duration::from_secs(1),
             poison_max_receives: 0,
             poison_drop_without_dlq: false,
+            in_order: false,
         }
     }
 
@@ -194,7 +197,7 @@ impl Source for SqsSource {
         event
     }
 
-    /// That delivery and no other: a queue takes them in any order.
+    /// That delivery and no other, unless [`SqsSourceOptions::in_order`] says otherwise: a queue takes them in any order.
     fn acknowledge(&mut self, delivery: DeliveryId) {
         if delivery.connection == CONNECTION {
             // No longer than what is held: each delivery is acknowledged once.
@@ -339,7 +342,9 @@ impl Task {
     fn start_calls(&mut self, queue: &Found, calls: &mut JoinSet<Done>, underway: &mut Underway) {
         let (now, wanted) = (Instant::now(), *self.control.borrow_and_update());
         let acknowledged = core::mem::take(&mut *self.shared.acknowledged.lock().unwrap_or_else(PoisonError::into_inner));
-        acknowledged.into_iter().for_each(|ordinal| self.holding.settle(ordinal));
+        for ordinal in acknowledged {
+            if self.options.in_order { self.holding.settle_up_to(ordinal) } else { self.holding.settle(ordinal) }
+        }
         while underway.deletes < DELETES_AT_ONCE {
             let batch = self.holding.due_deletes(now);
             if batch.is_empty() {
