@@ -44,6 +44,9 @@ fn batch(count: u128) -> Vec<Arc<Entry>> {
     let entry = |id| Entry {
         id: Id128(id),
         route: "r".into(),
+        binding: "b".into(),
+        address: None,
+        refusal: None,
         source: "s".into(),
         received_at: UnixMillis(0),
         expires_at: None,

@@ -24,6 +24,9 @@ fn entry(id: u128, message: Message) -> Arc<Entry> {
     Arc::new(Entry {
         id: Id128(id),
         route: "r".into(),
+        binding: "b".into(),
+        address: None,
+        refusal: None,
         source: "plant".into(),
         received_at: UnixMillis(1_772_366_400_123),
         expires_at: None,

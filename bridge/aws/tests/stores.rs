@@ -133,6 +133,9 @@ fn letter(payload: usize, redrive_count: u32, attempts: u32) -> DeadLetter {
     let entry = Entry {
         id: Id128(77),
         route: "r".into(),
+        binding: "b".into(),
+        address: None,
+        refusal: None,
         source: "s".into(),
         received_at: UnixMillis(1),
         expires_at: None,

@@ -20,7 +20,7 @@ pub struct DeadLetter {
     pub id: EntryId,
     /// The route that it came by.
     pub route: String,
-    /// The binding that it was bound for.
+    /// The binding that it was bound for; empty where none was found.
     pub binding: String,
     /// The session that received it.
     pub session: String,
@@ -95,7 +95,7 @@ impl DeadLetterState {
     }
 }
 
-/// Where a route's entries are bound for: what a dead letter tells of it.
+/// Where a leg's entries are bound for: what a dead letter tells of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Destination {
     /// The binding's id.
@@ -113,10 +113,10 @@ impl DeadLetter {
         Self {
             id: entry.id,
             route: entry.route.to_string(),
-            binding: destination.binding.clone(),
+            binding: entry.binding.to_string(),
             session: destination.session.clone(),
             source: entry.source.to_string(),
-            address: destination.address.clone(),
+            address: entry.address.as_deref().unwrap_or(&destination.address).to_owned(),
             category: fault.code.class(),
             error_code: fault.code.as_str().to_owned(),
             reason: fault.code.as_str().to_ascii_lowercase(),

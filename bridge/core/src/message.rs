@@ -1,6 +1,7 @@
 //! A message as it came from its source, and as it stands in the log.
 
 use crate::identity::EntryId;
+use crate::outcome::{Fault, FaultCode};
 use crate::units::UnixMillis;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -59,6 +60,12 @@ pub struct Entry {
     pub id: EntryId,
     /// The route that it came by.
     pub route: Arc<str>,
+    /// The binding of that route which it is bound for; empty where none was found for it, and then `refusal` says why.
+    pub binding: Arc<str>,
+    /// What the binding's address came to for this message, where it has placeholders.
+    pub address: Option<Arc<str>>,
+    /// Why it is not sent, where that was clear when it came: it is kept first, and then treated as the route's policy says.
+    pub refusal: Option<Refusal>,
     /// The receiver that it came from.
     pub source: Arc<str>,
     /// When it was received, by the receiving host's wall clock.
@@ -69,6 +76,23 @@ pub struct Entry {
     pub message: Message,
     /// How it came back from the dead letters, if it did.
     pub redrive: Option<Redrive>,
+}
+
+/// Why a message is not sent, as it was found when it came.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    /// The kind of fault.
+    pub code: FaultCode,
+    /// What is wrong, for people: one line, without secrets or payloads.
+    pub detail: String,
+}
+
+impl Refusal {
+    /// As the fault that it is.
+    #[must_use]
+    pub fn fault(&self) -> Fault {
+        Fault::new(self.code, self.detail.clone())
+    }
 }
 
 /// What is told of an entry that was put back from the dead letters. The entry keeps its id, its message and its times.

@@ -2,7 +2,8 @@
 
 use core::fmt;
 use core::time::Duration;
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// The three ways in which an effect on the outside world can end. Whoever calls must face the third.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -131,6 +132,20 @@ macro_rules! fault_codes {
     };
 }
 
+/// As its text: the order of the declaration may change, the text does not.
+impl Serialize for FaultCode {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+impl<'de> Deserialize<'de> for FaultCode {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Self::parse(&text).ok_or_else(|| D::Error::custom("no such code"))
+    }
+}
+
 fault_codes! {
     /// No answer in time.
     Timeout = "TIMEOUT", Transient;
@@ -158,6 +173,14 @@ fault_codes! {
     PayloadTooLarge = "PAYLOAD_TOO_LARGE", Rejected;
     /// Refused, for a reason that concerns this message alone.
     Refused = "REFUSED", Rejected;
+    /// Its headers do not have what the binding's address asks for.
+    AddressTemplate = "ADDRESS_TEMPLATE", Rejected;
+    /// The route's resolver found no binding for it, and there is no default.
+    NoBinding = "NO_BINDING", Rejected;
+    /// It went through more bridges than it may: a loop.
+    HopLimit = "HOP_LIMIT", Rejected;
+    /// A processor filtered it out.
+    MessageFiltered = "MESSAGE_FILTERED", Rejected;
     /// Past its expiry.
     MessageExpired = "MESSAGE_EXPIRED", Expired;
     /// More attempts than the policy allows, over longer than it allows.

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 
 const SCENARIO: &str = include_str!("../../../tests/vectors/scenario.yaml");
 const STANDALONE: &str = include_str!("../../../tests/fixtures/valid/standalone_sqlite.yaml");
+const OLDER_BROKER: &str = include_str!("../../../tests/fixtures/valid/older_broker.yaml");
 const SESSION: &str = include_str!("../../../tests/fixtures/valid/every_session_option.yaml");
 
 fn try_load(layers: &[&str], env: &[(&str, &str)]) -> Result<Loaded, Vec<Fault>> {
@@ -201,6 +202,8 @@ fn what_this_release_does_runs_and_what_it_does_not_is_named() {
         ("exclusive", include_str!("../../../tests/fixtures/valid/clustered_ha.yaml")),
         ("ephemeral", include_str!("../../../tests/fixtures/valid/ephemeral_shared.yaml")),
         ("fifo", include_str!("../../../tests/fixtures/valid/fifo.yaml")),
+        ("session", SESSION),
+        ("older broker", OLDER_BROKER),
     ] {
         assert_eq!(not_built(&loaded(&[text], &[])), [], "{name}");
     }
@@ -214,7 +217,6 @@ fn what_this_release_does_runs_and_what_it_does_not_is_named() {
         ("fan_out", include_str!("../../../tests/fixtures/valid/fan_out.yaml"), "routes[0].dispatch_mode"),
         ("rules", include_str!("../../../tests/fixtures/valid/resolver_rules.yaml"), "routes[0].resolver"),
         ("mqtt", include_str!("../../../tests/fixtures/valid/mqtt_to_mqtt.yaml"), "senders[0].session_id"),
-        ("will", SESSION, "sessions[0].options.session.will"),
         ("depth", include_str!("../../../tests/fixtures/valid/every_policy.yaml"), "routes[0].policy.max_outbox_depth"),
         ("admin", include_str!("../../../tests/fixtures/valid/http.yaml"), "http.admin_api_key"),
     ] {
@@ -235,6 +237,7 @@ fn what_deserves_a_second_look_is_a_warning() {
     assert!(warned(&[STANDALONE, "stores: {outbox: {options: {stale_claim_duration: 31s}}}"]).contains(&"W_STALE_CLAIM"));
     assert!(warned(&[STANDALONE, "bindings: [{id: unused, sender_id: queue, address: a}]"]).contains(&"W_UNUSED"));
     assert!(warned(&["bridge: {id: b}"]).contains(&"W_NO_ROUTES"));
+    assert_eq!(warned(&[OLDER_BROKER]), ["W_PLAINTEXT", "W_V311"]);
     assert_eq!(warned(&[SCENARIO]), ["W_STALE_CLAIM"]);
 }
 
@@ -306,5 +309,28 @@ proptest! {
     #[test]
     fn any_text_at_all_is_told_or_harmless(text in "\\PC{0,200}") {
         assert_sound(&text)?;
+    }
+}
+
+/// Filters that match the same topics make copies that nothing tells from two messages.
+#[test]
+fn filters_that_overlap_are_named() {
+    for (filters, overlap) in [
+        (["f/#", "f/+/temp"], true),
+        (["f/#", "f"], true),
+        (["+/temp", "f/+"], true),
+        (["$share/g/f/#", "f/x"], true),
+        (["#", "$SYS/broker"], false),
+        (["f/+", "f/+/temp"], false),
+        (["f/a/#", "f/b/#"], false),
+        (["+/a", "+/b"], false),
+        (["f", "f/+"], false),
+    ] {
+        let topics =
+            format!("receivers: [{{id: in, topics: [{{topic: \"{}\", qos: 1}}, {{topic: \"{}\", qos: 1}}]}}]", filters[0], filters[1]);
+        let loaded = loaded(&[STANDALONE, &topics], &[]);
+        let found: Vec<_> =
+            loaded.warnings.iter().filter(|fault| fault.code == "W_TOPIC_OVERLAP").map(|fault| fault.path.as_str()).collect();
+        assert_eq!(found, if overlap { vec!["receivers[0].topics[1].topic"] } else { Vec::new() }, "{filters:?}");
     }
 }

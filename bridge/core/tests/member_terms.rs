@@ -36,7 +36,7 @@ fn options(owner: &str) -> (MemberOptions, OwnerOptions) {
     };
     let owner = OwnerOptions {
         owner: owner.to_owned(),
-        routes: Vec::new(),
+        legs: Vec::new(),
         epoch: None,
         lanes: 1,
         mailbox_poll: None,

@@ -99,7 +99,7 @@ pub async fn run(
     deadline: Instant,
     progress: &(dyn Fn(&Tally) + Sync),
 ) -> Result<Report, StoreFault> {
-    let run = Run { request, routes, ports, deadline };
+    let run = Run { request, ports, deadline };
     let mut bucket = Bucket::new(request.rate, ports.clock.now());
     let mut tally = Tally::default();
     let mut at = request.resume.clone();
@@ -153,7 +153,6 @@ struct Listed {
 #[derive(Clone, Copy)]
 struct Run<'a> {
     request: &'a Request,
-    routes: &'a Routes,
     ports: &'a Ports,
     deadline: Instant,
 }
@@ -235,7 +234,7 @@ impl<'a> Run<'a> {
     }
 
     fn act(self, action: Action, wait: Duration) -> impl Future<Output = Ended> + use<'a> {
-        let Self { request, routes, ports, deadline } = self;
+        let Self { request, ports, deadline } = self;
         async move {
             let id = action.id();
             if !wait.is_zero() {
@@ -259,9 +258,8 @@ impl<'a> Run<'a> {
                     let put_back = || ports.redrives.put_back(letter, mailbox, mail, &request.request_id);
                     (Store::Outbox, attempt.until_known(put_back).await, End::Redriven)
                 }
-                Action::Send { letter, entry } => {
-                    let sink = routes.route(&letter.route).and_then(|facts| ports.sinks.get(&facts.sender));
-                    let Some(sink) = sink else {
+                Action::Send { letter, sender, entry } => {
+                    let Some(sink) = ports.sinks.get(sender) else {
                         let message = format!("the sender of route `{}` is not at hand", letter.route);
                         return ended(End::Failed(Reason::Internal, message));
                     };

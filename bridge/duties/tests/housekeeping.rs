@@ -17,7 +17,7 @@ use causeway_core::message::Message;
 use causeway_core::outcome::{Fault, Outcome};
 use causeway_core::rows::Head;
 use causeway_core::units::{Instant, UnixMillis};
-use causeway_core::worker::options::{Fate, OwnerOptions, Policy, RouteOptions};
+use causeway_core::worker::options::{Fate, LegOptions, OwnerOptions, Policy};
 use causeway_core::worker::{Effect, Event, Owner};
 use causeway_duties::housekeeping::{Bridge, Chores, Depth, Ports, Prunable, Pruned, Report, run};
 use causeway_local::memory::{MemoryDeadLetters, MemoryLeases, MemoryOutbox};
@@ -281,10 +281,10 @@ fn owner_options() -> OwnerOptions {
         backoff: Backoff { initial: second, max: second, multiplier: 2.0, jitter: 0.0 },
         send_timeout: second,
     };
-    let route = RouteOptions {
-        id: "r".into(),
+    let route = LegOptions {
+        route: "r".into(),
         receiver: "in".into(),
-        destination: Destination::default(),
+        destination: Destination { binding: "b".to_owned(), ..Destination::default() },
         policy,
         limits: BatchLimits { entries: 10, bytes: 1 << 20, entry_bytes: 1 << 20 },
         size_of: Arc::new(|entry| entry.message.payload.len()),
@@ -292,7 +292,7 @@ fn owner_options() -> OwnerOptions {
     };
     OwnerOptions {
         owner: "w#1".to_owned(),
-        routes: vec![route],
+        legs: vec![route],
         epoch: Some(Epoch(2)),
         lanes: 1,
         mailbox_poll: None,

@@ -1,8 +1,8 @@
 //! One connection's life: made from a fresh client, driven until it ends, never used again.
 
-use crate::dial::{self, SocketHandle};
+use crate::dial::{self, SocketHandle, Target};
 use crate::fault;
-use crate::options::SourceOptions;
+use crate::options::{BrokerUrl, SourceOptions, Will};
 use crate::session::{Cause, End, Session, count};
 use crate::source::Control;
 use causeway_core::outcome::FaultCode;
@@ -10,8 +10,8 @@ use core::future::Future;
 use core::pin::{Pin, pin};
 use core::time::Duration;
 use rumqttc::{
-    AckMode, AsyncClient, Broker, ConnAck, ConnectionError, Event, EventLoop, Incoming, MqttOptions, PersistedAckMode, PersistedSession,
-    SessionStore, SessionStoreError, SessionStoreKey, TlsConfiguration, Transport,
+    AckMode, AsyncClient, Broker, ConnAck, ConnectionError, Event, EventLoop, Incoming, LastWill, MqttOptions, PersistedAckMode,
+    PersistedSession, QoS, SessionStore, SessionStoreError, SessionStoreKey,
 };
 use rustls::ClientConfig;
 use std::sync::Arc;
@@ -36,21 +36,23 @@ pub(crate) struct Opened {
 /// How one attempt differs from another of the same source.
 pub(crate) struct Attempt<'a> {
     pub(crate) options: &'a SourceOptions,
+    pub(crate) url: &'a BrokerUrl,
+    /// For all of it.
+    pub(crate) limit: Duration,
     pub(crate) tls: Option<Arc<ClientConfig>>,
     pub(crate) clean_start: bool,
     /// What it publishes ahead of acknowledgements at most.
     pub(crate) outgoing_window: u16,
 }
 
-/// Makes a connection. Covers the name, TCP, TLS and the login, within the connect timeout.
+/// Makes a connection. Covers the name, TCP, TLS, websockets and the login, within the attempt's limit.
 pub(crate) async fn open(attempt: &Attempt<'_>) -> Result<Opened, End> {
     let socket = SocketHandle::default();
-    let limit = attempt.options.connect_timeout;
     let (client, mut event_loop) = AsyncClient::builder(client_options(attempt, &socket))
         .capacity(REQUESTS)
         .try_build()
         .map_err(|error| End::new(Cause::Lost, FaultCode::InvalidConfig, error.to_string()))?;
-    match timeout(limit, event_loop.poll()).await {
+    match timeout(attempt.limit, event_loop.poll()).await {
         Ok(Ok(Event::Incoming(Incoming::ConnAck(connack)))) => {
             // The store served its purpose (see `Resumable`); from here on it would only cost.
             event_loop.options.clear_session_store();
@@ -64,8 +66,7 @@ pub(crate) async fn open(attempt: &Attempt<'_>) -> Result<Opened, End> {
 
 fn client_options(attempt: &Attempt<'_>, socket: &SocketHandle) -> MqttOptions {
     let options = attempt.options;
-    let url = options.broker_url.clone();
-    let mut mqtt = MqttOptions::new(options.client_id.clone(), Broker::tcp(url.host(), url.port()));
+    let mut mqtt = MqttOptions::new(options.client_id.clone(), Broker::tcp(attempt.url.host(), attempt.url.port()));
     mqtt.set_keep_alive(options.keep_alive_seconds())
         .set_clean_start(attempt.clean_start)
         .set_session_expiry_interval(Some(options.session_expiry))
@@ -73,14 +74,14 @@ fn client_options(attempt: &Attempt<'_>, socket: &SocketHandle) -> MqttOptions {
         .set_max_packet_size(Some(options.max_packet_bytes))
         .set_outgoing_inflight_upper_limit(attempt.outgoing_window)
         .set_ack_mode(AckMode::Manual)
-        .set_connect_timeout(options.connect_timeout)
+        .set_connect_timeout(attempt.limit)
         // One packet at a time: an error then never throws away packets that were read before it.
         .set_read_batch_size(1);
     if let Some(credentials) = &options.credentials {
         mqtt.set_credentials(credentials.username.clone(), credentials.password.expose().to_owned());
     }
-    if let Some(config) = &attempt.tls {
-        mqtt.set_transport(Transport::tls_with_config(TlsConfiguration::Rustls(Arc::clone(config))));
+    if let Some(will) = &options.will {
+        mqtt.set_last_will(last_will(will));
     }
     if !attempt.clean_start {
         mqtt.set_session_store(Resumable(PersistedSession {
@@ -96,12 +97,33 @@ fn client_options(attempt: &Attempt<'_>, socket: &SocketHandle) -> MqttOptions {
             incoming_qos2: Vec::new(),
         }));
     }
-    let (limit, socket) = (options.connect_timeout, socket.clone());
+    let (target, socket) = (target(attempt), socket.clone());
     mqtt.set_socket_connector(move |_, _| {
-        let (url, socket) = (url.clone(), socket.clone());
-        async move { dial::connect(&url, limit, &socket).await }
+        let (target, socket) = (target.clone(), socket.clone());
+        async move { dial::connect(&target, &socket).await }
     });
     mqtt
+}
+
+fn target(attempt: &Attempt<'_>) -> Target {
+    let options = attempt.options;
+    Target {
+        url: attempt.url.clone(),
+        tls: attempt.tls.clone().filter(|_| attempt.url.uses_tls()),
+        protocol: options.protocol,
+        clean_session: attempt.clean_start || !options.is_durable(),
+        max_packet_bytes: options.max_packet_bytes,
+        limit: attempt.limit,
+    }
+}
+
+fn last_will(will: &Will) -> LastWill {
+    let qos = match will.qos {
+        0 => QoS::AtMostOnce,
+        1 => QoS::AtLeastOnce,
+        _ => QoS::ExactlyOnce,
+    };
+    LastWill::new(will.topic.clone(), will.payload.clone(), qos, will.retain, None)
 }
 
 type Stored<'a, T> = Pin<Box<dyn Future<Output = Result<T, SessionStoreError>> + Send + 'a>>;

@@ -1,13 +1,50 @@
-//! The TCP connection under a client.
+//! The connection under a client, layer by layer: TCP, TLS, websockets, and the translation for brokers of MQTT 3.1.1. The client above sees plain MQTT 5
+//! whatever lies below.
 
-use crate::options::BrokerUrl;
+use crate::downgrade::Downgraded;
+use crate::options::{BrokerUrl, Protocol};
+use crate::websocket;
 use core::fmt;
 use core::time::Duration;
+use rustls::ClientConfig;
+use rustls_pki_types::ServerName;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+/// What a client reads from and writes to.
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Sync + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Sync + Unpin> Stream for T {}
+
+/// Where to connect, and what to speak there.
+#[derive(Clone)]
+pub(crate) struct Target {
+    pub(crate) url: BrokerUrl,
+    /// For addresses that say TLS.
+    pub(crate) tls: Option<Arc<ClientConfig>>,
+    pub(crate) protocol: Protocol,
+    /// For MQTT 3.1.1: whether the session begins and ends with the connection.
+    pub(crate) clean_session: bool,
+    /// The largest packet that is taken, in bytes.
+    pub(crate) max_packet_bytes: u32,
+    /// For all layers together.
+    pub(crate) limit: Duration,
+}
+
+/// TLS could not be agreed on. The reason is what lies in it.
+#[derive(Debug)]
+pub(crate) struct TlsHandshake(pub(crate) io::Error);
+
+impl fmt::Display for TlsHandshake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TLS: {}", self.0)
+    }
+}
+
+impl std::error::Error for TlsHandshake {}
 
 /// The host has no address.
 #[derive(Debug)]
@@ -59,8 +96,29 @@ impl SocketHandle {
     }
 }
 
+/// Connects all layers of `target`.
+pub(crate) async fn connect(target: &Target, handle: &SocketHandle) -> io::Result<Box<dyn Stream>> {
+    let mut stream: Box<dyn Stream> = Box::new(tcp(&target.url, target.limit, handle).await?);
+    if let Some(config) = &target.tls {
+        stream = Box::new(secured(stream, target.url.host(), config).await?);
+    }
+    if let Some(path) = target.url.websocket_path() {
+        stream = Box::new(websocket::open(stream, &target.url, path).await?);
+    }
+    Ok(match target.protocol {
+        Protocol::V5 => stream,
+        Protocol::V311 => Box::new(Downgraded::new(stream, target.clean_session, target.max_packet_bytes)),
+    })
+}
+
+async fn secured(stream: Box<dyn Stream>, host: &str, config: &Arc<ClientConfig>) -> io::Result<impl Stream + use<>> {
+    let failed = |error: io::Error| io::Error::new(error.kind(), TlsHandshake(error));
+    let name = ServerName::try_from(host.to_owned()).map_err(|error| failed(io::Error::new(io::ErrorKind::InvalidInput, error)))?;
+    TlsConnector::from(Arc::clone(config)).connect(name, stream).await.map_err(failed)
+}
+
 /// Connects to the first of the host's addresses that answers; one that does not cannot use up the time of all.
-pub(crate) async fn connect(url: &BrokerUrl, limit: Duration, handle: &SocketHandle) -> io::Result<TcpStream> {
+async fn tcp(url: &BrokerUrl, limit: Duration, handle: &SocketHandle) -> io::Result<TcpStream> {
     let unresolved = |reason: String| io::Error::new(io::ErrorKind::NotFound, NameNotResolved { host: url.host().to_owned(), reason });
     let addresses: Vec<_> = lookup_host((url.host(), url.port())).await.map_err(|error| unresolved(error.to_string()))?.collect();
     let share = limit / u32::try_from(addresses.len().max(1)).unwrap_or(u32::MAX);

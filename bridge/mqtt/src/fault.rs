@@ -1,11 +1,11 @@
 //! The library's errors as the core's facts.
 
-use crate::dial::NameNotResolved;
+use crate::dial::{NameNotResolved, TlsHandshake};
+use crate::downgrade::Malformed;
 use crate::session::{Cause, End};
+use crate::websocket::WebsocketRefused;
 use causeway_core::outcome::{Fault, FaultCode};
-use rumqttc::{
-    ConnectReturnCode, ConnectionError, DisconnectReasonCode, QoS, StateError, SubscribeReasonCode, TlsError, UnsubAckReason, mqttbytes,
-};
+use rumqttc::{ConnectReturnCode, ConnectionError, DisconnectReasonCode, QoS, StateError, SubscribeReasonCode, UnsubAckReason, mqttbytes};
 use std::io;
 
 /// Decides what `error` means. `connecting` says whether it came before the CONNACK.
@@ -13,8 +13,7 @@ pub(crate) fn classify(error: &ConnectionError, connecting: bool) -> End {
     let clean = |code, detail: String| End::new(Cause::Lost, code, detail);
     match error {
         ConnectionError::Timeout(_) => clean(FaultCode::Timeout, "the broker did not complete the connection in time".into()),
-        ConnectionError::Tls(error) => lost(tls(error)),
-        ConnectionError::Io(error) => lost(socket(error)),
+        ConnectionError::Io(error) => translation(error).unwrap_or_else(|| lost(socket(error))),
         ConnectionError::ConnectionRefused(code) => lost(refused(*code)),
         ConnectionError::NotConnAck(_) => {
             clean(FaultCode::ProtocolError, "the first packet was no CONNACK; is this an MQTT 5 broker?".into())
@@ -38,7 +37,9 @@ fn state(error: &StateError, connecting: bool) -> End {
         StateError::Io(error) | StateError::Deserialization(mqttbytes::Error::Io(error)) if hung_up(error) => {
             state(&StateError::ConnectionAborted, connecting)
         }
-        StateError::Io(error) | StateError::Deserialization(mqttbytes::Error::Io(error)) => lost(socket(error)),
+        StateError::Io(error) | StateError::Deserialization(mqttbytes::Error::Io(error)) => {
+            translation(error).unwrap_or_else(|| lost(socket(error)))
+        }
         StateError::ConnectionAborted if connecting => clean(
             FaultCode::ConnectionLost,
             "the broker closed the connection before it answered; does this port speak plaintext MQTT 5?".into(),
@@ -63,6 +64,13 @@ fn state(error: &StateError, connecting: bool) -> End {
         StateError::Deserialization(error) => poison(format!("the broker sent a malformed packet: {error}")),
         other => poison(format!("the broker broke the protocol: {other}")),
     }
+}
+
+/// What a broker of MQTT 3.1.1 sent and could not be translated: its own bytes, as a malformed packet of MQTT 5 is.
+fn translation(error: &io::Error) -> Option<End> {
+    let malformed = error.get_ref()?.downcast_ref::<Malformed>()?;
+    let hint = if *malformed == Malformed::ConnAck { "; is this a broker of MQTT 3.1.1?" } else { "" };
+    Some(End::new(Cause::Poison, FaultCode::ProtocolError, format!("the broker sent {malformed}{hint}")))
 }
 
 /// Whether the other side closed the connection rather than answer.
@@ -106,25 +114,25 @@ fn refused(code: ConnectReturnCode) -> Fault {
     };
     let hint = match code {
         C::BadUserNamePassword | C::NotAuthorized => "; check user name, password and the broker's access rules",
-        C::RefusedProtocolVersion | C::UnsupportedProtocolVersion => "; the broker does not speak MQTT 5",
+        C::RefusedProtocolVersion | C::UnsupportedProtocolVersion => {
+            "; the broker does not speak this version of MQTT (`protocol_version`)"
+        }
         C::BadClientId | C::ClientIdentifierNotValid => "; the broker does not accept this client id",
         _ => "",
     };
     Fault::new(kind, format!("the broker refused the connection: {code:?}{hint}"))
 }
 
-fn tls(error: &TlsError) -> Fault {
-    match error {
-        TlsError::Io(error) => match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
-            Some(error) => tls_failure(error),
-            None if hung_up(error) => {
-                Fault::new(FaultCode::Unavailable, "the broker closed the connection during the TLS handshake; does this port speak TLS?")
-            }
-            None => socket(error),
-        },
-        TlsError::TLS(error) => tls_failure(error),
-        TlsError::DNSName(_) => Fault::new(FaultCode::InvalidConfig, "TLS: the broker's host is no valid name or address"),
-        other => Fault::new(FaultCode::InvalidConfig, format!("TLS: {other}")),
+fn handshake(error: &io::Error) -> Fault {
+    match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+        Some(error) => tls_failure(error),
+        None if hung_up(error) => {
+            Fault::new(FaultCode::Unavailable, "the broker closed the connection during the TLS handshake; does this port speak TLS?")
+        }
+        None if error.kind() == io::ErrorKind::InvalidInput => {
+            Fault::new(FaultCode::InvalidConfig, "TLS: the broker's host is no valid name or address")
+        }
+        None => socket(error),
     }
 }
 
@@ -145,6 +153,12 @@ fn socket(error: &io::Error) -> Fault {
     if let Some(inner) = error.get_ref() {
         if let Some(unresolved) = inner.downcast_ref::<NameNotResolved>() {
             return Fault::new(FaultCode::Unavailable, unresolved.to_string());
+        }
+        if let Some(TlsHandshake(error)) = inner.downcast_ref::<TlsHandshake>() {
+            return handshake(error);
+        }
+        if let Some(refused) = inner.downcast_ref::<WebsocketRefused>() {
+            return Fault::new(FaultCode::InvalidConfig, refused.to_string());
         }
         // Alerts that arrive after the handshake come wrapped in a read error.
         if let Some(failure) = inner.downcast_ref::<rustls::Error>() {
@@ -224,7 +238,8 @@ mod tests {
     #[test]
     fn certificate_faults_are_found_inside_the_socket_error() {
         let inner = rustls::Error::InvalidCertificate(rustls::CertificateError::Expired);
-        let error = ConnectionError::Tls(TlsError::Io(io::Error::new(io::ErrorKind::InvalidData, inner)));
+        let error = io::Error::new(io::ErrorKind::InvalidData, TlsHandshake(io::Error::new(io::ErrorKind::InvalidData, inner)));
+        let error = ConnectionError::Io(error);
         assert_eq!(code(error, true), (FaultCode::InvalidConfig, false));
         let alert = io::Error::new(io::ErrorKind::InvalidData, rustls::Error::AlertReceived(rustls::AlertDescription::CertificateRequired));
         assert_eq!(

@@ -1,4 +1,4 @@
-//! The MQTT 5 source and destination of the Causeway bridge.
+//! The MQTT source and destination of the Causeway bridge, for MQTT 5 and, translated, MQTT 3.1.1.
 //!
 //! [`start`] makes a [`MqttSource`], which implements [`causeway_ports::Source`]. One task owns everything MQTT; it makes a fresh client for
 //! every connection, so that nothing of one connection can leak into the next. The decisions behind it, and the library's traps, are in
@@ -9,9 +9,11 @@ mod backoff;
 mod connection;
 mod convert;
 mod dial;
+mod downgrade;
 mod fault;
 pub mod filter;
 mod gate;
+mod identity;
 mod options;
 mod probe;
 mod publisher;
@@ -20,8 +22,11 @@ mod source;
 mod subscriptions;
 mod tls;
 mod unsubscriptions;
+mod websocket;
 
-pub use options::{BrokerUrl, CaSource, ClientIdentity, Credentials, MqttConfigError, Secret, SourceOptions, Subscription, TlsOptions};
+pub use options::{
+    BrokerUrl, CaSource, ClientIdentity, Credentials, MqttConfigError, Protocol, Secret, SourceOptions, Subscription, TlsOptions, Will,
+};
 pub use probe::{ProbeReport, probe};
 pub use publisher::{CAUSATION_ID, MESSAGE_ID, MqttPublisher, MqttSink, MqttSinkOptions, PublisherOptions, REDRIVE_ATTEMPT};
 pub use source::{ConnectionStatus, MqttSource, StatusHandle, start};

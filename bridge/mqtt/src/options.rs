@@ -66,17 +66,19 @@ impl MqttConfigError {
     }
 }
 
-/// Where the broker is, and whether TLS is spoken to it. The scheme alone decides that.
+/// Where the broker is, and whether TLS and websockets are spoken to it. The scheme alone decides that.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BrokerUrl {
     tls: bool,
     host: String,
     port: u16,
+    /// What is asked for over websockets; `None` where none are spoken.
+    websocket: Option<String>,
 }
 
 impl BrokerUrl {
-    /// Reads `mqtt://`, `tcp://` (plaintext, port 1883 unless given), `mqtts://`, `tls://` and `ssl://` (TLS, port 8883 unless given). IPv6 addresses
-    /// stand in brackets.
+    /// Reads `mqtt://`, `tcp://` (plaintext, port 1883 unless given), `mqtts://`, `tls://` and `ssl://` (TLS, port 8883 unless given), `ws://` and `wss://`
+    /// (websockets without and with TLS, port 80 and 443 unless given), of which the last two may go on with a path. IPv6 addresses stand in brackets.
     ///
     /// # Errors
     /// [`MqttConfigError::BrokerUrl`]; a user or password in the URL is refused too, because URLs end up in logs.
@@ -89,18 +91,24 @@ impl BrokerUrl {
         };
         let wrong = |reason| MqttConfigError::BrokerUrl { url: shown.clone(), reason };
         let (scheme, rest) = url.split_once("://").ok_or_else(|| wrong("it has no scheme"))?;
-        let tls = match scheme.to_ascii_lowercase().as_str() {
-            "mqtt" | "tcp" => false,
-            "mqtts" | "tls" | "ssl" => true,
-            _ => return Err(wrong("the scheme must be mqtt, tcp, mqtts, tls or ssl")),
+        let (tls, websocket, default_port) = match scheme.to_ascii_lowercase().as_str() {
+            "mqtt" | "tcp" => (false, false, 1883),
+            "mqtts" | "tls" | "ssl" => (true, false, 8883),
+            "ws" => (false, true, 80),
+            "wss" => (true, true, 443),
+            _ => return Err(wrong("the scheme must be mqtt, tcp, mqtts, tls, ssl, ws or wss")),
         };
         if rest.contains('@') {
             return Err(wrong("credentials belong in their own settings, not in the URL"));
         }
-        let authority = rest.strip_suffix('/').unwrap_or(rest);
-        if authority.contains(['/', '?', '#']) {
+        let (authority, path) = rest.find('/').map_or((rest, ""), |slash| rest.split_at(slash));
+        if authority.contains(['?', '#']) || (!websocket && path.len() > 1) {
             return Err(wrong("it must end after the port"));
         }
+        if path.contains('#') || path.chars().any(|c| c.is_whitespace() || c.is_control()) {
+            return Err(wrong("the path contains what no request can"));
+        }
+        let websocket = websocket.then(|| if path.is_empty() { "/".to_owned() } else { path.to_owned() });
         let (host, port) = if let Some(bracketed) = authority.strip_prefix('[') {
             let (host, after) = bracketed.split_once(']').ok_or_else(|| wrong("a `[` without its `]`"))?;
             host.parse::<Ipv6Addr>().map_err(|_| wrong("what stands in brackets is no IPv6 address"))?;
@@ -123,11 +131,10 @@ impl BrokerUrl {
             return Err(wrong("the host contains white space"));
         }
         let port = match port {
-            None if tls => 8883,
-            None => 1883,
+            None => default_port,
             Some(text) => text.parse().ok().filter(|port| *port != 0).ok_or_else(|| wrong("the port must be a number from 1 to 65535"))?,
         };
-        Ok(Self { tls, host: host.to_owned(), port })
+        Ok(Self { tls, host: host.to_owned(), port, websocket })
     }
 
     /// Host name or address, without brackets.
@@ -147,13 +154,29 @@ impl BrokerUrl {
     pub const fn uses_tls(&self) -> bool {
         self.tls
     }
+
+    /// The path, where MQTT goes over websockets.
+    #[must_use]
+    pub fn websocket_path(&self) -> Option<&str> {
+        self.websocket.as_deref()
+    }
+
+    /// Host and port, the host in brackets where it has to be.
+    pub(crate) fn authority(&self) -> String {
+        let (open, close) = if self.host.contains(':') { ("[", "]") } else { ("", "") };
+        format!("{open}{}{close}:{}", self.host, self.port)
+    }
 }
 
 impl fmt::Display for BrokerUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = if self.tls { "mqtts" } else { "mqtt" };
-        let (open, close) = if self.host.contains(':') { ("[", "]") } else { ("", "") };
-        write!(f, "{scheme}://{open}{}{close}:{}", self.host, self.port)
+        let scheme = match (&self.websocket, self.tls) {
+            (None, false) => "mqtt",
+            (None, true) => "mqtts",
+            (Some(_), false) => "ws",
+            (Some(_), true) => "wss",
+        };
+        write!(f, "{scheme}://{}{}", self.authority(), self.websocket.as_deref().unwrap_or_default())
     }
 }
 
@@ -232,6 +255,44 @@ pub struct Subscription {
     pub qos: u8,
     /// Whose deliveries they are.
     pub receiver: Arc<str>,
+    /// How long after the broker granted less than `qos` it is asked again on the same connection. Zero: not before the next connection.
+    pub qos_recheck: Duration,
+}
+
+impl Subscription {
+    /// A subscription that is checked every hour where the broker grants less.
+    pub fn new(filter: impl Into<String>, qos: u8, receiver: impl Into<Arc<str>>) -> Self {
+        Self { filter: filter.into(), qos, receiver: receiver.into(), qos_recheck: Duration::from_secs(3_600) }
+    }
+}
+
+/// The version of MQTT that the broker is spoken to in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Protocol {
+    /// MQTT 5.
+    #[default]
+    V5,
+    /// MQTT 3.1.1. A session that is to outlive its connection is kept for as long as the broker likes, and messages come without properties.
+    V311,
+}
+
+/// What the broker publishes when this client vanishes without a goodbye.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Will {
+    /// The topic.
+    pub topic: String,
+    /// The payload.
+    pub payload: Vec<u8>,
+    /// The quality of service.
+    pub qos: u8,
+    /// Whether the broker keeps it for later subscribers.
+    pub retain: bool,
+}
+
+impl fmt::Debug for Will {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Will").field("topic", &self.topic).field("qos", &self.qos).field("retain", &self.retain).finish_non_exhaustive()
+    }
 }
 
 /// Everything that a source needs to know.
@@ -239,6 +300,11 @@ pub struct Subscription {
 pub struct SourceOptions {
     /// The broker.
     pub broker_url: BrokerUrl,
+    /// Further addresses of it. The next one is tried whenever a connection could not be made, `broker_url` again after the last. Only where the
+    /// session ends with the connection: another broker knows nothing of what this one keeps.
+    pub other_urls: Vec<BrokerUrl>,
+    /// What is spoken to it.
+    pub protocol: Protocol,
     /// The client id; the broker keeps one session per id.
     pub client_id: String,
     /// Discards an earlier session at the first connection of this process. Later connections resume.
@@ -253,6 +319,8 @@ pub struct SourceOptions {
     pub max_packet_bytes: u32,
     /// For name, TCP, TLS and login together. Also what the gate may take to answer before a connection.
     pub connect_timeout: Duration,
+    /// The same once a connection of this source has stood.
+    pub reconnect_timeout: Duration,
     /// From the login to the last answer: what the gate takes to say what to unsubscribe, and the broker to answer.
     pub reconcile_timeout: Duration,
     /// For so long after a login, what no receiver asked for is held back unacknowledged; then the first receiver gets it. Acknowledgements leave in
@@ -275,6 +343,13 @@ pub struct SourceOptions {
     pub allow_plaintext_credentials: bool,
     /// TLS material; used where the URL says TLS.
     pub tls: TlsOptions,
+    /// What the broker publishes when this client vanishes. An orderly goodbye withdraws it.
+    pub will: Option<Will>,
+    /// Asks the broker not to send what this client published itself. Not asked for shared filters, where MQTT forbids it.
+    pub no_local: bool,
+    /// For MQTT 3.1.1: gives every message an id that is computed from the client id, this text (the broker's address), topic and payload, as the user
+    /// property `mqtt.message-id`.
+    pub content_hash: Option<String>,
     /// The filters, in order: the first that matches decides where the broker does not.
     pub subscriptions: Vec<Subscription>,
     /// Whether the broker may be without a session for this client at the first connection. `false` counts that as a lost session: say so when an
@@ -289,6 +364,8 @@ impl fmt::Debug for SourceOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SourceOptions")
             .field("broker_url", &self.broker_url)
+            .field("other_urls", &self.other_urls)
+            .field("protocol", &self.protocol)
             .field("client_id", &self.client_id)
             .field("clean_start", &self.clean_start)
             .field("session_expiry", &self.session_expiry)
@@ -296,6 +373,7 @@ impl fmt::Debug for SourceOptions {
             .field("receive_maximum", &self.receive_maximum)
             .field("max_packet_bytes", &self.max_packet_bytes)
             .field("connect_timeout", &self.connect_timeout)
+            .field("reconnect_timeout", &self.reconnect_timeout)
             .field("reconcile_timeout", &self.reconcile_timeout)
             .field("unmatched_grace", &self.unmatched_grace)
             .field("strict_subscriptions", &self.strict_subscriptions)
@@ -306,6 +384,9 @@ impl fmt::Debug for SourceOptions {
             .field("credentials", &self.credentials)
             .field("allow_plaintext_credentials", &self.allow_plaintext_credentials)
             .field("tls", &self.tls)
+            .field("will", &self.will)
+            .field("no_local", &self.no_local)
+            .field("content_hash", &self.content_hash)
             .field("subscriptions", &self.subscriptions)
             .field("first_connection_expected_new", &self.first_connection_expected_new)
             .field("gate", &self.gate.as_ref().map(|_| "***"))
@@ -319,6 +400,8 @@ impl SourceOptions {
     pub fn new(broker_url: BrokerUrl, client_id: impl Into<String>) -> Self {
         Self {
             broker_url,
+            other_urls: Vec::new(),
+            protocol: Protocol::V5,
             client_id: client_id.into(),
             clean_start: false,
             session_expiry: 86_400,
@@ -326,6 +409,7 @@ impl SourceOptions {
             receive_maximum: 500,
             max_packet_bytes: 262_144 + 131_072,
             connect_timeout: Duration::from_secs(30),
+            reconnect_timeout: Duration::from_secs(30),
             reconcile_timeout: Duration::from_secs(30),
             unmatched_grace: Duration::from_secs(30),
             strict_subscriptions: false,
@@ -336,6 +420,9 @@ impl SourceOptions {
             credentials: None,
             allow_plaintext_credentials: false,
             tls: TlsOptions::default(),
+            will: None,
+            no_local: false,
+            content_hash: None,
             subscriptions: Vec::new(),
             first_connection_expected_new: true,
             gate: None,
@@ -349,6 +436,7 @@ impl SourceOptions {
     pub fn validate(&self) -> Result<(), MqttConfigError> {
         self.validate_ranges()?;
         self.validate_security()?;
+        self.validate_protocol()?;
         let mut seen = HashSet::new();
         for subscription in &self.subscriptions {
             filter::validate(&subscription.filter)
@@ -373,6 +461,7 @@ impl SourceOptions {
         require(self.receive_maximum >= 1, "receive_maximum", "must be at least 1")?;
         require(self.max_packet_bytes >= 1_024, "max_packet_bytes", "must be at least 1024")?;
         require(!self.connect_timeout.is_zero(), "connect_timeout", "must be longer than zero")?;
+        require(!self.reconnect_timeout.is_zero(), "reconnect_timeout", "must be longer than zero")?;
         require(!self.reconcile_timeout.is_zero(), "reconcile_timeout", "must be longer than zero")?;
         require(!self.reconnect_delay.is_zero(), "reconnect_delay", "must be longer than zero")?;
         require(self.reconnect_max_delay >= self.reconnect_delay, "reconnect_max_delay", "must not be shorter than reconnect_delay")?;
@@ -385,15 +474,57 @@ impl SourceOptions {
             require(credentials.username.len() <= 65_535, "username", "must be at most 65535 bytes")?;
             require(credentials.password.expose().len() <= 65_535, "password", "must be at most 65535 bytes")?;
         }
-        if self.broker_url.uses_tls() {
+        let plaintext = self.urls().find(|url| !url.uses_tls());
+        match plaintext {
+            Some(url) if self.credentials.is_some() && !self.allow_plaintext_credentials => {
+                return Err(MqttConfigError::PlaintextCredentials(url.to_string()));
+            }
+            _ => {}
+        }
+        if self.uses_tls() {
             tls::client_config(&self.tls).map(|_| ())
-        } else if self.credentials.is_some() && !self.allow_plaintext_credentials {
-            Err(MqttConfigError::PlaintextCredentials(self.broker_url.to_string()))
         } else if self.tls != TlsOptions::default() {
             Err(MqttConfigError::TlsWithoutTls(self.broker_url.to_string()))
         } else {
             Ok(())
         }
+    }
+
+    fn validate_protocol(&self) -> Result<(), MqttConfigError> {
+        if let Some(will) = &self.will {
+            let topic = !will.topic.is_empty() && will.topic.len() <= 65_535 && !will.topic.contains(['+', '#', '\0']);
+            require(topic, "will", "its topic cannot be published to")?;
+            require(will.payload.len() <= 65_535, "will", "its payload must be at most 65535 bytes")?;
+            require(will.qos <= 2, "will", "its quality of service must be 0, 1 or 2")?;
+        }
+        require(self.other_urls.is_empty() || !self.is_durable(), "broker_urls", "a session that is kept has one broker")?;
+        if self.protocol == Protocol::V5 {
+            require(self.content_hash.is_none(), "message_id", "content_hash is for MQTT 3.1.1 only")?;
+        } else {
+            require(!self.no_local, "no_local", "MQTT 3.1.1 knows none")?;
+            require(!(self.clean_start && self.is_durable()), "clean_start", "MQTT 3.1.1 cannot begin anew a session that it keeps")?;
+        }
+        Ok(())
+    }
+
+    /// Every address, in the order in which they are tried.
+    pub(crate) fn urls(&self) -> impl Iterator<Item = &BrokerUrl> {
+        core::iter::once(&self.broker_url).chain(&self.other_urls)
+    }
+
+    /// The address of the `nth` try: all in turn.
+    pub(crate) fn url_at(&self, nth: usize) -> &BrokerUrl {
+        self.urls().nth(nth % (1 + self.other_urls.len())).unwrap_or(&self.broker_url)
+    }
+
+    /// How long a connection may take to stand; `again` where one has stood before.
+    pub(crate) const fn connect_limit(&self, again: bool) -> Duration {
+        if again { self.reconnect_timeout } else { self.connect_timeout }
+    }
+
+    /// Whether TLS is spoken at any of the addresses.
+    pub(crate) fn uses_tls(&self) -> bool {
+        self.urls().any(BrokerUrl::uses_tls)
     }
 
     /// Whether the broker keeps the session while this client is away.
@@ -430,6 +561,13 @@ mod tests {
         assert_eq!(url("ssl://[::1]:9000"), Ok((true, "::1".into(), 9000)));
         assert_eq!(url("mqtt://[fe80::1]"), Ok((false, "fe80::1".into(), 1883)));
         assert_eq!(BrokerUrl::parse("ssl://[::1]").unwrap().to_string(), "mqtts://[::1]:8883");
+        assert_eq!(url("ws://broker/mqtt"), Ok((false, "broker".into(), 80)));
+        assert_eq!(url("wss://broker"), Ok((true, "broker".into(), 443)));
+        let path = |text: &str| BrokerUrl::parse(text).unwrap().websocket_path().map(str::to_owned);
+        assert_eq!(path("ws://broker:9001").as_deref(), Some("/"));
+        assert_eq!(path("wss://broker:9001/a/b?c=d").as_deref(), Some("/a/b?c=d"));
+        assert_eq!(path("mqtt://broker/"), None);
+        assert_eq!(BrokerUrl::parse("wss://[::1]/mqtt").unwrap().to_string(), "wss://[::1]:443/mqtt");
     }
 
     #[test]
@@ -447,6 +585,9 @@ mod tests {
             "mqtt://::1:1883",
             "mqtt://[b]:1",
             "mqtt://a b",
+            "ws://b/a b",
+            "ws://b/a#c",
+            "ws://b?c",
         ] {
             assert!(url(wrong).is_err(), "{wrong}");
         }
@@ -456,7 +597,7 @@ mod tests {
 
     fn options() -> SourceOptions {
         let mut options = SourceOptions::new(BrokerUrl::parse("mqtt://localhost").unwrap(), "c");
-        options.subscriptions.push(Subscription { filter: "a/#".into(), qos: 1, receiver: "r".into() });
+        options.subscriptions.push(Subscription::new("a/#", 1, "r"));
         options
     }
 
@@ -473,11 +614,16 @@ mod tests {
     #[test]
     fn every_range_is_checked() {
         type Change = fn(&mut SourceOptions);
-        let changes: [(&str, Change); 13] = [
+        let changes: [(&str, Change); 18] = [
             ("E_MQTT_RANGE", |o| o.client_id.clear()),
             ("E_MQTT_RANGE", |o| o.receive_maximum = 0),
             ("E_MQTT_RANGE", |o| o.max_packet_bytes = 1_023),
             ("E_MQTT_RANGE", |o| o.connect_timeout = Duration::ZERO),
+            ("E_MQTT_RANGE", |o| o.reconnect_timeout = Duration::ZERO),
+            ("E_MQTT_RANGE", |o| o.will = Some(Will { topic: "a/#".into(), payload: Vec::new(), qos: 0, retain: false })),
+            ("E_MQTT_RANGE", |o| o.other_urls.push(o.broker_url.clone())),
+            ("E_MQTT_RANGE", |o| (o.protocol, o.no_local) = (Protocol::V311, true)),
+            ("E_MQTT_RANGE", |o| (o.protocol, o.clean_start) = (Protocol::V311, true)),
             ("E_MQTT_RANGE", |o| o.reconcile_timeout = Duration::ZERO),
             ("E_MQTT_RANGE", |o| o.reconnect_delay = Duration::ZERO),
             ("E_MQTT_RANGE", |o| o.reconnect_max_delay = Duration::from_secs(1)),

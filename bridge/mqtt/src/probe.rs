@@ -32,7 +32,7 @@ pub struct ProbeReport {
 /// Why there was no connection, for people: the name, the port, TLS, the login.
 pub async fn probe(options: &SourceOptions) -> Result<ProbeReport, Fault> {
     options.validate().map_err(|error| Fault::new(FaultCode::InvalidConfig, error.to_string()))?;
-    let tls = if options.broker_url.uses_tls() {
+    let tls = if options.uses_tls() {
         Some(tls::client_config(&options.tls).map_err(|error| Fault::new(FaultCode::InvalidConfig, error.to_string()))?)
     } else {
         None
@@ -40,10 +40,18 @@ pub async fn probe(options: &SourceOptions) -> Result<ProbeReport, Fault> {
     let mut throw_away = options.clone();
     throw_away.client_id.push_str("-doctor");
     throw_away.session_expiry = 0;
-    let opened =
-        connection::open(&Attempt { options: &throw_away, tls, clean_start: true, outgoing_window: connection::NOTHING_TO_PUBLISH })
-            .await
-            .map_err(|end| end.fault)?;
+    // Nobody vanishes when the look is over.
+    throw_away.will = None;
+    let opened = connection::open(&Attempt {
+        options: &throw_away,
+        url: &throw_away.broker_url,
+        limit: throw_away.connect_timeout,
+        tls,
+        clean_start: true,
+        outgoing_window: connection::NOTHING_TO_PUBLISH,
+    })
+    .await
+    .map_err(|end| end.fault)?;
     let mut event_loop = opened.event_loop;
     if opened.client.try_disconnect_now().is_ok() {
         // Whether the goodbye gets through changes nothing about the report.

@@ -4,6 +4,7 @@ use crate::acks::AckWindow;
 use crate::backoff::Backoff;
 use crate::convert;
 use crate::gate::{self, Answer, Inquiry};
+use crate::identity::ContentHash;
 use crate::options::SourceOptions;
 use crate::subscriptions::{Subscriptions, Terms};
 use crate::unsubscriptions::Unsubscriptions;
@@ -115,6 +116,8 @@ struct Timers {
     probed: bool,
     answers_due: Option<Instant>,
     ask_again: Option<Instant>,
+    /// When to ask again for what was granted with less than was asked for.
+    recheck: Option<Instant>,
     stalled: Option<Instant>,
     /// Until when what no receiver asked for is held back.
     grace_until: Instant,
@@ -143,6 +146,8 @@ pub(crate) struct Welcome {
 pub(crate) struct Session {
     client: AsyncClient,
     epoch: ConnectionEpoch,
+    /// Computes ids where messages bring none.
+    content_hash: Option<ContentHash>,
     window: usize,
     reconcile_timeout: Duration,
     acks: AckWindow,
@@ -192,6 +197,7 @@ impl Session {
         Self {
             client,
             epoch,
+            content_hash: options.content_hash.as_deref().map(|broker| ContentHash::new(&options.client_id, broker)),
             window: usize::from(options.receive_maximum),
             reconcile_timeout: options.reconcile_timeout,
             acks: AckWindow::default(),
@@ -217,6 +223,7 @@ impl Session {
                 probed: false,
                 answers_due: Some(now + options.reconcile_timeout),
                 ask_again: None,
+                recheck: None,
                 stalled: None,
                 grace_until: now + welcome.grace,
             },
@@ -379,7 +386,8 @@ impl Session {
         self.reported = true;
         self.timers.answers_due = None;
         let (granted, mut refused) = self.subscriptions.report();
-        self.timers.ask_again = (!refused.is_empty()).then(|| Instant::now() + self.quarantine.next());
+        self.timers.ask_again = self.subscriptions.has_refused().then(|| Instant::now() + self.quarantine.next());
+        self.timers.recheck = self.subscriptions.recheck_after().map(|interval| Instant::now() + interval);
         self.shared.quarantined.store(refused.len() as u64, Ordering::Relaxed);
         self.shared.subscribed.store(refused.is_empty(), Ordering::Relaxed);
         refused.extend_from_slice(self.unsubscriptions.refused());
@@ -462,7 +470,11 @@ impl Session {
                 ));
             }
         }
-        let message = convert::message(publish).map_err(|poison| End::new(Cause::Poison, FaultCode::ProtocolError, poison.to_string()))?;
+        let mut message =
+            convert::message(publish).map_err(|poison| End::new(Cause::Poison, FaultCode::ProtocolError, poison.to_string()))?;
+        if let Some(content_hash) = &self.content_hash {
+            content_hash.identify(&mut message);
+        }
         let mut receivers = self.subscriptions.receivers(&message.topic, &message.properties.subscription_ids);
         if receivers.is_empty() {
             let hold = qos != QoS::AtMostOnce && self.held.len() < self.window && Instant::now() < self.timers.grace_until;
@@ -554,7 +566,7 @@ impl Session {
         });
         let stall = timers.stalled.map(|since| since + self.stall_limit());
         let grace = (!self.held.is_empty()).then_some(timers.grace_until);
-        [silence, stall, timers.answers_due, timers.ask_again, grace].into_iter().flatten().min()
+        [silence, stall, timers.answers_due, timers.ask_again, timers.recheck, grace].into_iter().flatten().min()
     }
 
     /// A moment at which the broker should be made to answer: the client pings only where it wrote nothing for a while, and not at all where the
@@ -570,6 +582,13 @@ impl Session {
     /// Who let the deadline for the subscriptions pass.
     const fn overdue(&self) -> &'static str {
         if self.admitted { "the broker did not answer the subscriptions in time" } else { "nobody said in time what to unsubscribe" }
+    }
+
+    fn expect_answers(&mut self, asked: bool, now: Instant) {
+        if asked {
+            self.reported = false;
+            self.timers.answers_due = Some(now + self.reconcile_timeout);
+        }
     }
 
     /// Time has passed.
@@ -588,10 +607,13 @@ impl Session {
         }
         if self.timers.ask_again.is_some_and(|due| now >= due) {
             self.timers.ask_again = None;
-            if self.subscriptions.retry_refused() {
-                self.reported = false;
-                self.timers.answers_due = Some(now + self.reconcile_timeout);
-            }
+            let asked = self.subscriptions.retry_refused();
+            self.expect_answers(asked, now);
+        }
+        if self.timers.recheck.is_some_and(|due| now >= due) {
+            self.timers.recheck = None;
+            let asked = self.subscriptions.retry_lowered();
+            self.expect_answers(asked, now);
         }
         let Some(keep_alive) = self.timers.keep_alive.filter(|_| self.timers.stalled.is_none()) else {
             return Ok(());

@@ -38,7 +38,7 @@ pub(crate) struct Control {
 /// What [`SourceOptions::validate`] finds.
 pub fn start(options: SourceOptions, seed: u64) -> Result<MqttSource, MqttConfigError> {
     options.validate()?;
-    let tls = if options.broker_url.uses_tls() { Some(tls::client_config(&options.tls)?) } else { None };
+    let tls = if options.uses_tls() { Some(tls::client_config(&options.tls)?) } else { None };
     let (events, receiver) = mpsc::channel(usize::from(options.receive_maximum) + SLACK + LOOSE_ROOM);
     let (control, wanted) = watch::channel(Control::default());
     let shared = Arc::new(Shared::default());
@@ -50,6 +50,7 @@ pub fn start(options: SourceOptions, seed: u64) -> Result<MqttSource, MqttConfig
         options,
         tls,
         control: wanted,
+        address: 0,
         epoch: ConnectionEpoch(0),
         kept: false,
         graces: GRACES,
@@ -67,6 +68,8 @@ struct Task {
     penalty: Duration,
     outside: Surroundings,
     control: watch::Receiver<Control>,
+    /// Which of the addresses is tried next, counted without end.
+    address: usize,
     epoch: ConnectionEpoch,
     /// Whether the broker keeps the session of the current connection when it ends: asked for, and not declined in the CONNACK.
     kept: bool,
@@ -88,7 +91,8 @@ impl Task {
     /// Asks the gate, if there is one. `None` where the source is to close.
     async fn ask_to_connect(&mut self) -> Option<Result<(), Fault>> {
         let Some(gate) = &self.options.gate else { return Some(Ok(())) };
-        unless_closing(&mut self.control, gate::before_connect(&**gate, self.epoch.0 > 0, self.options.connect_timeout)).await
+        unless_closing(&mut self.control, gate::before_connect(&**gate, self.epoch.0 > 0, self.options.connect_limit(self.epoch.0 > 0)))
+            .await
     }
 
     async fn connect_and_run(&mut self) -> End {
@@ -98,10 +102,19 @@ impl Task {
             None => return End::closing(),
         }
         let clean_start = self.options.clean_start && self.epoch.0 == 0;
-        let attempt = Attempt { options: &self.options, tls: self.tls.clone(), clean_start, outgoing_window: NOTHING_TO_PUBLISH };
+        let url = self.options.url_at(self.address);
+        let attempt = Attempt {
+            options: &self.options,
+            url,
+            limit: self.options.connect_limit(self.epoch.0 > 0),
+            tls: self.tls.clone(),
+            clean_start,
+            outgoing_window: NOTHING_TO_PUBLISH,
+        };
         let opened = match unless_closing(&mut self.control, connection::open(&attempt)).await {
             Some(Ok(opened)) => opened,
             Some(Err(end)) => {
+                self.address = self.address.wrapping_add(1);
                 count(&self.outside.shared.connect_failures);
                 return end;
             }
@@ -115,7 +128,7 @@ impl Task {
             session_present,
             grace: if self.graces > 0 { self.options.unmatched_grace } else { Duration::ZERO },
             keep_alive: connection::watched_keep_alive(&event_loop, &self.options),
-            terms: terms(&connack, self.kept),
+            terms: terms(&connack, self.kept, self.options.no_local),
         };
         let inquiry = Inquiry::new(self.options.gate.clone(), session_present, self.options.reconcile_timeout);
         let mut session = Session::new(client, self.epoch, &self.options, inquiry, welcome, &self.outside);
@@ -157,7 +170,7 @@ impl Task {
             count(&shared.sessions_lost);
             tracing::warn!(connection = self.epoch.0, "the broker no longer has this client's session; messages may be lost");
         }
-        tracing::debug!(connection = self.epoch.0, session_present, broker = %self.options.broker_url, "connected");
+        tracing::debug!(connection = self.epoch.0, session_present, broker = %self.options.url_at(self.address), "connected");
     }
 
     fn note_disconnected(&self) {
@@ -205,9 +218,9 @@ impl Task {
     }
 }
 
-fn terms(connack: &ConnAck, durable: bool) -> Terms {
+fn terms(connack: &ConnAck, durable: bool, no_local: bool) -> Terms {
     let identifiers = connack.properties.as_ref().and_then(|properties| properties.subscription_identifiers_available) != Some(0);
-    Terms { durable, identifiers }
+    Terms { durable, identifiers, no_local }
 }
 
 fn keeps_session(connack: &ConnAck, options: &SourceOptions) -> bool {

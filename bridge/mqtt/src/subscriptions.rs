@@ -4,6 +4,7 @@ use crate::fault;
 use crate::filter;
 use crate::options::Subscription;
 use causeway_core::outcome::{Fault, FaultCode};
+use core::time::Duration;
 use rumqttc::{QoS, RetainForwardRule, SubscribeFilterInput, SubscribeProperties, SubscribeReasonCode};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -15,6 +16,8 @@ pub(crate) struct Terms {
     pub(crate) durable: bool,
     /// The broker takes subscription identifiers.
     pub(crate) identifiers: bool,
+    /// What this client published itself is not to come back.
+    pub(crate) no_local: bool,
 }
 
 /// One SUBSCRIBE per filter, because a subscription identifier belongs to a whole packet.
@@ -26,12 +29,22 @@ pub(crate) struct Subscriptions {
     queued: VecDeque<usize>,
     pending: HashMap<u16, usize>,
     answers: Vec<Option<Result<(), Fault>>>,
+    /// Which of the answers are grants of less than was asked for.
+    lowered: Vec<bool>,
 }
 
 impl Subscriptions {
     pub(crate) fn new(wanted: Arc<[Subscription]>, terms: Terms) -> Self {
         let count = wanted.len();
-        Self { wanted, terms, unsent: (0..count).collect(), queued: VecDeque::new(), pending: HashMap::new(), answers: vec![None; count] }
+        Self {
+            wanted,
+            terms,
+            unsent: (0..count).collect(),
+            queued: VecDeque::new(),
+            pending: HashMap::new(),
+            answers: vec![None; count],
+            lowered: vec![false; count],
+        }
     }
 
     /// Whether `filter` is among them.
@@ -44,7 +57,9 @@ impl Subscriptions {
         let index = *self.unsent.front()?;
         let subscription = self.wanted.get(index)?;
         let retained = if self.terms.durable { RetainForwardRule::OnNewSubscribe } else { RetainForwardRule::OnEverySubscribe };
-        let input = SubscribeFilterInput::new(subscription.filter.clone(), requested_qos(subscription)).retain_forward_rule(retained);
+        let input = SubscribeFilterInput::new(subscription.filter.clone(), requested_qos(subscription))
+            .retain_forward_rule(retained)
+            .no_local(self.terms.no_local && filter::shared(&subscription.filter).is_none());
         Some((input, SubscribeProperties { id: self.terms.identifiers.then_some(index + 1), user_properties: Vec::new() }))
     }
 
@@ -72,6 +87,9 @@ impl Subscriptions {
         let (index, code) = (self.pending.remove(&packet_id)?, codes.first()?);
         let subscription = self.wanted.get(index)?;
         let answer = fault::subscription(code, requested_qos(subscription));
+        if let Some(lowered) = self.lowered.get_mut(index) {
+            *lowered = matches!(code, SubscribeReasonCode::Success(_)) && answer.is_err();
+        }
         if let Some(slot) = self.answers.get_mut(index) {
             *slot = Some(answer.clone());
         }
@@ -99,10 +117,31 @@ impl Subscriptions {
         (granted, refused.collect())
     }
 
+    /// Whether anything was refused altogether.
+    pub(crate) fn has_refused(&self) -> bool {
+        self.answers.iter().zip(&self.lowered).any(|(answer, lowered)| matches!(answer, Some(Err(_))) && !lowered)
+    }
+
+    /// After what time to ask again for what was granted with less than was asked for: the shortest of them. `None`: never.
+    pub(crate) fn recheck_after(&self) -> Option<Duration> {
+        let lowered = self.wanted.iter().zip(&self.lowered).filter(|(_, lowered)| **lowered);
+        lowered.map(|(subscription, _)| subscription.qos_recheck).filter(|interval| !interval.is_zero()).min()
+    }
+
     /// Asks again for what was refused; answers whether anything was.
     pub(crate) fn retry_refused(&mut self) -> bool {
-        for (index, answer) in self.answers.iter_mut().enumerate() {
-            if matches!(answer, Some(Err(_))) {
+        self.retry(|lowered, _| !lowered)
+    }
+
+    /// Asks again for what was granted with less than was asked for, where that is wanted; answers whether anything was.
+    pub(crate) fn retry_lowered(&mut self) -> bool {
+        self.retry(|lowered, subscription| lowered && !subscription.qos_recheck.is_zero())
+    }
+
+    fn retry(&mut self, which: impl Fn(bool, &Subscription) -> bool) -> bool {
+        let all = self.answers.iter_mut().zip(&self.lowered).zip(self.wanted.iter()).enumerate();
+        for (index, ((answer, lowered), subscription)) in all {
+            if matches!(answer, Some(Err(_))) && which(*lowered, subscription) {
                 *answer = None;
                 self.unsent.push_back(index);
             }
@@ -147,11 +186,8 @@ mod tests {
     use super::*;
 
     fn subscriptions(filters: &[(&str, &str)]) -> Subscriptions {
-        let wanted: Vec<_> = filters
-            .iter()
-            .map(|(filter, receiver)| Subscription { filter: (*filter).into(), qos: 2, receiver: Arc::from(*receiver) })
-            .collect();
-        Subscriptions::new(wanted.into(), Terms { durable: true, identifiers: true })
+        let wanted: Vec<_> = filters.iter().map(|(filter, receiver)| Subscription::new(*filter, 2, *receiver)).collect();
+        Subscriptions::new(wanted.into(), Terms { durable: true, identifiers: true, no_local: false })
     }
 
     fn names(receivers: &[Arc<str>]) -> Vec<&str> {
@@ -190,8 +226,45 @@ mod tests {
         assert!(all.is_complete());
         let (granted, refused) = all.report();
         assert_eq!((granted, refused[0].0.as_str(), refused[0].1.code), (1, "b", FaultCode::NotAuthorized));
+        assert!(all.has_refused() && all.recheck_after().is_none());
         assert!(all.retry_refused());
         assert!(!all.is_complete());
         assert!(all.next_request().is_some());
+    }
+
+    #[test]
+    fn a_lower_grant_is_asked_for_again_after_its_own_time_only() {
+        let mut wanted: Vec<_> = ["a", "b", "c"].iter().map(|filter| Subscription::new(*filter, 1, "r")).collect();
+        (wanted[0].qos_recheck, wanted[1].qos_recheck) = (Duration::from_secs(60), Duration::ZERO);
+        let mut all = Subscriptions::new(wanted.into(), Terms { durable: true, identifiers: true, no_local: false });
+        for packet_id in 1..=3 {
+            all.request_queued();
+            all.request_written(packet_id);
+            let granted = if packet_id < 3 { QoS::AtMostOnce } else { QoS::AtLeastOnce };
+            let refusal = all.answered(packet_id, &[SubscribeReasonCode::Success(granted)]);
+            assert_eq!(refusal.is_some(), packet_id < 3);
+        }
+        assert!(!all.has_refused() && !all.retry_refused());
+        assert_eq!(all.recheck_after(), Some(Duration::from_secs(60)));
+        assert!(all.retry_lowered());
+        assert_eq!(all.next_request().map(|_| ()), Some(()));
+        all.request_queued();
+        assert!(all.next_request().is_none(), "what is never to be checked again is not asked for");
+        all.request_written(4);
+        assert_eq!(all.answered(4, &[SubscribeReasonCode::Success(QoS::AtLeastOnce)]), None);
+        assert!(all.is_complete() && all.recheck_after().is_none());
+    }
+
+    #[test]
+    fn what_this_client_published_is_held_back_where_that_is_allowed() {
+        let wanted: Vec<_> = ["a", "$share/g/a"].iter().map(|filter| Subscription::new(*filter, 1, "r")).collect();
+        let mut all = Subscriptions::new(wanted.into(), Terms { durable: true, identifiers: true, no_local: true });
+        assert!(all.next_request().is_some_and(|(input, _)| input == wanted_input("a").no_local(true)));
+        all.request_queued();
+        assert!(all.next_request().is_some_and(|(input, _)| input == wanted_input("$share/g/a")));
+    }
+
+    fn wanted_input(filter: &str) -> SubscribeFilterInput {
+        SubscribeFilterInput::new(filter.to_owned(), QoS::AtLeastOnce).retain_forward_rule(RetainForwardRule::OnNewSubscribe)
     }
 }

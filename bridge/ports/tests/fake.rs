@@ -161,6 +161,9 @@ fn entry(id: u128, payload: &str) -> Arc<Entry> {
     Arc::new(Entry {
         id: Id128(id),
         route: "r".into(),
+        binding: "b".into(),
+        address: None,
+        refusal: None,
         source: "s".into(),
         received_at: UnixMillis(0),
         expires_at: None,

@@ -107,8 +107,8 @@ pub struct SessionParts {
     pub log: LogName,
     /// Whose log that is.
     pub kind: LogKind,
-    /// The routes that the session feeds, in the order of the configuration.
-    pub routes: Vec<RouteParts>,
+    /// The legs that the session feeds: its routes in the order of the configuration, each to every one of its bindings.
+    pub legs: Vec<LegParts>,
     /// The log's store.
     pub outbox: Arc<dyn Outbox>,
     /// How many lanes the log shall have.
@@ -146,7 +146,7 @@ impl core::fmt::Debug for SessionParts {
         f.debug_struct("SessionParts")
             .field("session", &self.session)
             .field("log", &self.log)
-            .field("routes", &self.routes)
+            .field("legs", &self.legs)
             .finish_non_exhaustive()
     }
 }
@@ -192,12 +192,12 @@ pub struct LeaseParts {
     pub member: MemberOptions,
 }
 
-/// One route of a session.
+/// One leg of a session: a route to one of its bindings.
 #[derive(Clone)]
-pub struct RouteParts {
+pub struct LegParts {
     /// The route's id.
-    pub id: String,
-    /// The receiver whose deliveries it takes ([`causeway_ports::Delivery::receiver`]).
+    pub route: String,
+    /// The receiver whose deliveries the route takes ([`causeway_ports::Delivery::receiver`]).
     pub receiver: String,
     /// Where its entries are bound for, as dead letters tell it.
     pub destination: Destination,
@@ -207,10 +207,11 @@ pub struct RouteParts {
     pub policy: Policy,
 }
 
-impl core::fmt::Debug for RouteParts {
+impl core::fmt::Debug for LegParts {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("RouteParts")
-            .field("id", &self.id)
+        f.debug_struct("LegParts")
+            .field("route", &self.route)
+            .field("binding", &self.destination.binding)
             .field("receiver", &self.receiver)
             .field("policy", &self.policy)
             .finish_non_exhaustive()

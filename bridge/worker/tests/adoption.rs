@@ -17,7 +17,7 @@ use causeway_local::memory::{MemoryLeases, MemoryOutbox};
 use causeway_ports::fake::{FakeBroker, FakeSink, SinkAnswer};
 use causeway_ports::{Leases, Outbox, Sink, SystemClock};
 use causeway_worker::adoption::{Adoptable, Adoption, run_and_retire};
-use causeway_worker::parts::{LeaseParts, LogKind, RandomBits, RouteParts, SessionParts};
+use causeway_worker::parts::{LeaseParts, LegParts, LogKind, RandomBits, SessionParts};
 use causeway_worker::run::{RunError, SessionEnd};
 use causeway_worker::status::{RouteStatus, ServiceLevel, SessionStatus, StatusBoard};
 use causeway_worker::telemetry::Metrics;
@@ -99,10 +99,10 @@ impl Process {
             subscriptions_wanted: 1,
             log: log.clone(),
             kind: LogKind::OfProcess(report.subscribe()),
-            routes: vec![RouteParts {
-                id: "r".to_owned(),
+            legs: vec![LegParts {
+                route: "r".to_owned(),
                 receiver: "in".to_owned(),
-                destination: Destination::default(),
+                destination: Destination { binding: "b".to_owned(), ..Destination::default() },
                 sink: Arc::clone(&world.sink) as Arc<dyn Sink>,
                 policy: Policy::default(),
             }],

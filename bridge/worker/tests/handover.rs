@@ -96,7 +96,7 @@ impl Member {
             subscriptions_wanted: 1,
             log: LogName::new("b", "s", 0).unwrap(),
             kind: LogKind::OfSession,
-            routes: Vec::new(),
+            legs: Vec::new(),
             outbox: Arc::clone(outbox),
             lanes: 1,
             mailbox: None,

@@ -14,7 +14,7 @@ use causeway_local::sqlite::{OpenMode, SqliteStore};
 use causeway_ports::SystemClock;
 use causeway_ports::fake::{FakeBroker, FakeSink, SinkAnswer};
 use causeway_ports::{LogStore, Mailbox, Outbox, Sink};
-use causeway_worker::parts::{LogKind, MailboxParts, RandomBits, RouteParts, SessionParts};
+use causeway_worker::parts::{LegParts, LogKind, MailboxParts, RandomBits, SessionParts};
 use causeway_worker::run::{RunError, SessionEnd, run_session};
 use causeway_worker::status::StatusBoard;
 use causeway_worker::telemetry::Metrics;
@@ -37,6 +37,9 @@ fn mail(number: u64) -> Mail {
     let entry = Entry {
         id: Id128(u128::from(number) + 1),
         route: "r".into(),
+        binding: "b".into(),
+        address: None,
+        refusal: None,
         source: "in".into(),
         received_at: UnixMillis(1_700_000_000_000),
         expires_at: None,
@@ -62,10 +65,10 @@ fn start<S: LogStore + 'static>(
         subscriptions_wanted: 1,
         log: LogName::new("b", "s", 0).unwrap(),
         kind: LogKind::OfSession,
-        routes: vec![RouteParts {
-            id: "r".to_owned(),
+        legs: vec![LegParts {
+            route: "r".to_owned(),
             receiver: "in".to_owned(),
-            destination: Destination::default(),
+            destination: Destination { binding: "b".to_owned(), ..Destination::default() },
             sink: Arc::clone(sink) as Arc<dyn Sink>,
             policy: Policy::default(),
         }],

@@ -53,7 +53,18 @@ fn log() -> LogName {
 fn segment(slot: u64, expires_at: Option<UnixMillis>) -> Row {
     let message = Message { topic: "t".into(), payload: Bytes::from(slot.to_string()), qos: 1, ..Message::default() };
     let id = Id128(u128::from(slot));
-    let entry = Entry { id, route: "r".into(), source: "in".into(), received_at: UnixMillis(1_000), expires_at, redrive: None, message };
+    let entry = Entry {
+        id,
+        route: "r".into(),
+        binding: "b".into(),
+        address: None,
+        refusal: None,
+        source: "in".into(),
+        received_at: UnixMillis(1_000),
+        expires_at,
+        redrive: None,
+        message,
+    };
     let body = pack(&[Arc::new(entry)]).unwrap();
     let (epoch, created_at) = (Epoch(1), UnixMillis(1_000));
     Row::Segment(Segment {

@@ -52,7 +52,7 @@ fn sinks(environment: &Environment) -> Result<BTreeMap<String, Arc<dyn Sink>>, F
     let mut sinks: BTreeMap<String, Arc<dyn Sink>> = BTreeMap::new();
     let Some(config) = &environment.config else { return Ok(sinks) };
     let direct = config.routes.iter().filter(|route| !route.delivery_mode.needs_outbox());
-    let bindings = direct.filter_map(|route| config.binding(route.bindings.first()?));
+    let bindings = direct.flat_map(|route| &route.bindings).filter_map(|id| config.binding(id));
     for sender in bindings.filter_map(|binding| config.sender(&binding.sender_id)) {
         let Some(settings) = sender.sqs() else { continue };
         let sink =

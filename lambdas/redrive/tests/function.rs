@@ -81,6 +81,9 @@ fn letter(id: u128) -> DeadLetter {
     let entry = Entry {
         id: Id128(id),
         route: "r".into(),
+        binding: "b".into(),
+        address: None,
+        refusal: None,
         source: "in".into(),
         received_at: UnixMillis(1),
         expires_at: None,

@@ -103,6 +103,8 @@ pub struct Settings {
     pub broker_url: String,
     /// The queue.
     pub queue_url: String,
+    /// `senders[].options.fifo`.
+    pub fifo: bool,
     /// The port of monitor and metrics.
     pub monitor_port: u16,
     /// `routes[].policy.max_in_flight`.
@@ -138,6 +140,7 @@ impl Settings {
             dir: dir.to_owned(),
             broker_url: broker_url.to_owned(),
             queue_url: queue_url.to_owned(),
+            fifo: false,
             monitor_port,
             max_in_flight: 100,
             receive_maximum: 192,
@@ -211,6 +214,7 @@ impl Settings {
             .replace("{{dlq}}", &(store("dlq") + &retention))
             .replace("{{broker_url}}", &broker_url)
             .replace("{{queue_url}}", &self.queue_url)
+            .replace("{{fifo}}", if self.fifo { "\n      fifo: true" } else { "" })
             .replace("{{region}}", crate::stack::emulators::REGION)
             .replace("{{monitor}}", &monitor)
             .replace(

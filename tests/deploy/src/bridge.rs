@@ -264,6 +264,9 @@ impl Bridge {
         let entry = Entry {
             id: Id128(u128::from(number) << 64 | u128::from(self.plan.started_ms)),
             route: self.route.as_str().into(),
+            binding: self.binding.as_str().into(),
+            address: None,
+            refusal: None,
             source: self.receiver.as_str().into(),
             received_at: now,
             expires_at: None,

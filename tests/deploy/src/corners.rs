@@ -68,6 +68,9 @@ fn segment(id: u128, expires_at: UnixMillis) -> Result<Row> {
     let entry = Entry {
         id: Id128(id),
         route: "telemetry-to-queue".into(),
+        binding: "to-queue".into(),
+        address: None,
+        refusal: None,
         source: "telemetry".into(),
         received_at: UnixMillis(1_000),
         expires_at: Some(expires_at),

@@ -46,6 +46,8 @@ pub struct Setup {
     pub dlq_retention: Option<u64>,
     /// Lanes of the session's log.
     pub lanes: u32,
+    /// Whether the queue is a FIFO queue.
+    pub fifo: bool,
     /// Sends at a time. `None`: as many as the program has by default.
     pub max_in_flight: Option<u32>,
     /// A file on top of the configuration, for ways that messages take beside the usual one; `${CAUSEWAY_RELAY_QUEUE_URL}` stands for a second queue there.
@@ -68,6 +70,7 @@ impl Setup {
             shared_subscription: false,
             dlq_retention: None,
             lanes: 1,
+            fifo: false,
             max_in_flight: None,
             layer: None,
             keeps_topics: true,
@@ -113,6 +116,9 @@ impl Run {
             settings.max_in_flight = setup.max_in_flight.unwrap_or(settings.max_in_flight);
         })
         .await?;
+        if setup.fifo {
+            use_fifo_queue(&mut rig).await?;
+        }
         if let Some(layer) = setup.layer {
             let path = dir.path().join("layer.yaml");
             std::fs::write(&path, layer).context("cannot write the layer")?;
@@ -123,7 +129,7 @@ impl Run {
         let plan = Plan::new(setup.messages, setup.size);
         let ledger = Ledger::new(plan.clone());
         let ledger = if setup.keeps_topics { ledger } else { ledger.of_any_topic() };
-        let consumer = Consumer::start(&rig.stack.aws.sqs, &rig.stack.queue_url, 4, ledger);
+        let consumer = Consumer::start(&rig.stack.aws.sqs, &rig.settings.queue_url, 4, ledger);
         let mut run = Self {
             rig,
             consumer,
@@ -439,6 +445,16 @@ impl Run {
         };
         names.iter().map(tail).collect()
     }
+}
+
+/// Configures a FIFO queue, which is made now, in the place of the one that the template has.
+///
+/// # Errors
+/// It cannot be made.
+pub async fn use_fifo_queue(rig: &mut Rig) -> Result<()> {
+    rig.settings.queue_url = rig.stack.aws.create_queue("in-order.fifo").await?;
+    rig.settings.fifo = true;
+    std::fs::write(&rig.launch.config, rig.settings.render()).context("cannot write the worker's configuration")
 }
 
 async fn copy_rows(dynamodb: &aws_sdk_dynamodb::Client, from: &str, to: &str) -> Result<()> {

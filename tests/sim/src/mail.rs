@@ -55,6 +55,9 @@ impl Letterbox {
             let entry = Entry {
                 id: Id128(u128::from(DEAD) << 96 | u128::from(nth)),
                 route: "r".into(),
+                binding: "b".into(),
+                address: None,
+                refusal: None,
                 source: "in".into(),
                 received_at: UnixMillis(WALL),
                 expires_at: None,

@@ -373,7 +373,7 @@ impl World {
             return;
         }
         let status = owner.status(subject.wall(self.now));
-        let imbalance: Vec<i64> = status.routes.iter().map(owner::counters::RouteStatus::imbalance).collect();
+        let imbalance: Vec<i64> = status.legs.iter().map(owner::counters::LegStatus::imbalance).collect();
         if imbalance.iter().any(|of_route| *of_route != 0) {
             self.fail(format!("S7: messages were lost or invented in memory: {imbalance:?}"));
         }

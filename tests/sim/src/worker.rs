@@ -17,7 +17,7 @@ use causeway_core::log::writer::SegmentOptions;
 use causeway_core::member::{Effect, Member, MemberOptions, Part, Term};
 use causeway_core::subscriptions::{Generation, Plan};
 use causeway_core::units::{Instant, UnixMillis};
-use causeway_core::worker::options::{Fate, OwnerOptions, Policy, RouteOptions};
+use causeway_core::worker::options::{Fate, LegOptions, OwnerOptions, Policy};
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -359,7 +359,7 @@ fn member_options(name: String, nth: usize, knobs: &Knobs, rng: &mut Rng) -> (Me
 
 /// Where everything is bound for.
 pub(crate) fn destination() -> Destination {
-    Destination { session: "s".to_owned(), ..Destination::default() }
+    Destination { binding: "b".to_owned(), session: "s".to_owned(), ..Destination::default() }
 }
 
 fn owner_options(name: String, ttl: Duration, knobs: &Knobs, rng: &mut Rng) -> OwnerOptions {
@@ -372,8 +372,8 @@ fn owner_options(name: String, ttl: Duration, knobs: &Knobs, rng: &mut Rng) -> O
         backoff: Backoff { initial: Duration::from_millis(100), max: SEND_BACKOFF, multiplier: 2.0, jitter: 0.2 },
         send_timeout: Duration::from_secs(5),
     };
-    let route = RouteOptions {
-        id: "r".into(),
+    let route = LegOptions {
+        route: "r".into(),
         receiver: "in".into(),
         destination: destination(),
         policy,
@@ -383,7 +383,7 @@ fn owner_options(name: String, ttl: Duration, knobs: &Knobs, rng: &mut Rng) -> O
     };
     OwnerOptions {
         owner: name,
-        routes: vec![route],
+        legs: vec![route],
         epoch: None,
         lanes: knobs.lanes,
         mailbox_poll: knobs.mailbox_poll.map(Duration::from_nanos),

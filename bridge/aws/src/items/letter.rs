@@ -424,6 +424,9 @@ mod tests {
         let entry = causeway_core::message::Entry {
             id: Id128(1),
             route: "r".into(),
+            binding: "b".into(),
+            address: None,
+            refusal: None,
             source: "s".into(),
             received_at: UnixMillis(0),
             expires_at: None,

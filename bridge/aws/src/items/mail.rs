@@ -57,6 +57,9 @@ mod tests {
             entry: Arc::new(Entry {
                 id: Id128(entry_id),
                 route: text.as_str().into(),
+                binding: "b".into(),
+                address: None,
+                refusal: None,
                 source: text.as_str().into(),
                 received_at: UnixMillis(received),
                 expires_at: expires.map(UnixMillis),
@@ -93,6 +96,9 @@ mod tests {
             entry: Arc::new(Entry {
                 id: Id128(1),
                 route: "r".into(),
+                binding: "b".into(),
+                address: None,
+                refusal: None,
                 source: "s".into(),
                 received_at: UnixMillis(1),
                 expires_at: None,

@@ -101,6 +101,9 @@ mod tests {
             Arc::new(Entry {
                 id: Id128(0x8f3a_92c4_11d7_4e5b_9c60_1d2e_3f40_0000 + u128::from(i)),
                 route: "telemetry-to-sqs".into(),
+                binding: "b".into(),
+                address: None,
+                refusal: None,
                 source: "plant-telemetry".into(),
                 received_at: UnixMillis(1_772_366_400_000 + u64::from(i)),
                 expires_at: None,

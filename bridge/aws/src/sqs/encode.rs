@@ -69,6 +69,9 @@ mod tests {
         Entry {
             id: Id128(7),
             route: "r".into(),
+            binding: "b".into(),
+            address: None,
+            refusal: None,
             source: "plant".into(),
             received_at: UnixMillis(1_772_366_400_123),
             expires_at: None,

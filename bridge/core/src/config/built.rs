@@ -3,7 +3,7 @@
 //! Whoever builds a feature deletes its line here.
 
 use super::fault::{Fault, Severity};
-use super::model::{Config, DeliveryMode, DispatchMode, ProtocolVersion, Route, SessionMode};
+use super::model::{Config, DeliveryMode, DispatchMode, Route, SessionMode};
 use super::{Loaded, tree};
 
 /// Fields that are refused wherever they are written. `[]` stands for any element of a list.
@@ -17,7 +17,6 @@ const FIELDS: &[(&str, &str)] = &[
     ("http.tls_key_file", "TLS on the program's own listeners"),
     ("receivers[].options.credentials_uri", "credentials from elsewhere than the AWS chain"),
     ("receivers[].options.profile", "a profile of a receiver's own"),
-    ("receivers[].topics[].options", "asking again for a subscription that was granted less"),
     ("routes[].policy.depth_cache_ttl", "a bounded outbox"),
     ("routes[].policy.max_outbox_depth", "a bounded outbox"),
     ("routes[].policy.on_filtered", "processors"),
@@ -30,10 +29,7 @@ const FIELDS: &[(&str, &str)] = &[
     ("routes[].session.drain_strategy", "pacing of retries and recovery"),
     ("senders[].options.default_topic", "a topic for messages that a binding's address does not fit"),
     ("senders[].options.credentials_uri", "credentials from elsewhere than the AWS chain"),
-    ("sessions[].options.session.client_id_suffix", "a client_id of each replica's own"),
     ("sessions[].options.session.credentials_uri", "credentials from elsewhere; use `username` and `password`"),
-    ("sessions[].options.session.reconnect_timeout", "a timeout for reconnections of their own; connect_timeout holds for them too"),
-    ("sessions[].options.session.will", "wills"),
     ("stores.dlq.auto_redrive_window", "redrive when a subscription returns"),
     ("stores.outbox.options.compaction_grace", "keeping settled messages"),
     ("stores.outbox.options.retention", "keeping settled messages"),
@@ -60,22 +56,6 @@ const USES: &[fn(&Config) -> Vec<Use>] = &[
     |config| {
         routes(config, "session.connect_after_lease", "connections of those that wait", |route| {
             route.session.as_ref().is_some_and(|session| !session.connect_after_lease)
-        })
-    },
-    |config| {
-        sessions(config, "options.session.protocol_version", "MQTT 3.1.1", |session| {
-            session.options.session.protocol_version != ProtocolVersion::V5
-        })
-    },
-    |config| sessions(config, "options.session.no_local", "no_local", |session| session.options.session.no_local),
-    |config| {
-        sessions(config, "options.session.broker_urls", "several addresses of one broker", |session| {
-            session.options.session.urls().len() > 1
-        })
-    },
-    |config| {
-        sessions(config, "options.session", "websockets", |session| {
-            session.options.session.urls().iter().any(super::BrokerUrl::is_websocket)
         })
     },
     |config| each("bindings", &config.bindings, "session_id", "an outbox of a binding's own", |binding| binding.session_id.is_some()),

@@ -3,7 +3,7 @@
 //! Entries of a lane leave in slot order, those of several lanes in the order in which they were taken up. One that has to wait for its next attempt
 //! lets others pass; how far they may get ahead of it is bounded, because everything settled behind it has to be remembered.
 //!
-//! Where a route keeps order, each of its entries has a key, and of one key only the oldest entry that is not settled is ever ready, waiting,
+//! Where a leg keeps order, each of its entries has a key, and of one key only the oldest entry that is not settled is ever ready, waiting,
 //! in flight or being parked; the others stand in line behind it. So a batch never holds two of a key, and no retry is overtaken by its own key.
 
 pub mod retry;
@@ -24,8 +24,8 @@ pub struct Item {
     pub turn: u64,
     /// The entry.
     pub entry: Arc<Entry>,
-    /// The index of its route.
-    pub route: usize,
+    /// The index of its leg.
+    pub leg: usize,
     /// What it takes of a batch's bytes.
     pub size: usize,
     /// Attempts so far, those of former owners included.
@@ -34,7 +34,7 @@ pub struct Item {
     pub first_attempt: Option<Instant>,
     /// When it became ready.
     pub ready_at: Instant,
-    /// What it must not overtake: the older entries of its route with the same key. `None`: it keeps no order.
+    /// What it must not overtake: the older entries of its leg with the same key. `None`: it keeps no order.
     pub key: Option<OrderKey>,
 }
 
@@ -61,7 +61,7 @@ pub struct BatchLimits {
     pub entry_bytes: usize,
 }
 
-/// How one route sends.
+/// How one leg sends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pace {
     /// Entries in flight at most.
@@ -77,8 +77,8 @@ pub struct Pace {
 pub struct Launch {
     /// The batch.
     pub batch: BatchId,
-    /// The index of its route.
-    pub route: usize,
+    /// The index of its leg.
+    pub leg: usize,
     /// Its entries; empty where all had expired.
     pub entries: Vec<Arc<Entry>>,
     /// How long each entry that is sent for the first time by this owner had been ready.
@@ -87,7 +87,7 @@ pub struct Launch {
     pub expired: Vec<Item>,
 }
 
-/// What one route sends.
+/// What one leg sends.
 #[derive(Debug, Default)]
 struct Sending {
     /// By turn.
@@ -122,7 +122,7 @@ struct Share {
 #[derive(Debug)]
 pub struct Drain {
     paces: Vec<Pace>,
-    routes: Vec<Sending>,
+    legs: Vec<Sending>,
     shares: Vec<Share>,
     waiting: BTreeMap<(Instant, u64), Item>,
     flights: HashMap<BatchId, Vec<Item>>,
@@ -134,11 +134,11 @@ pub struct Drain {
 }
 
 impl Drain {
-    /// One queue for each route.
+    /// One queue for each leg.
     #[must_use]
     pub fn new(paces: Vec<Pace>) -> Self {
         Self {
-            routes: paces.iter().map(|_| Sending::default()).collect(),
+            legs: paces.iter().map(|_| Sending::default()).collect(),
             paces,
             shares: Vec::new(),
             waiting: BTreeMap::new(),
@@ -198,20 +198,20 @@ impl Drain {
     /// Entries being sent or parked.
     #[must_use]
     pub fn in_flight(&self) -> usize {
-        self.routes.iter().map(|sending| sending.in_flight).sum::<usize>() + self.parks.len()
+        self.legs.iter().map(|sending| sending.in_flight).sum::<usize>() + self.parks.len()
     }
 
-    /// Entries of `route` being sent or parked.
+    /// Entries of `leg` being sent or parked.
     #[must_use]
-    pub fn in_flight_of(&self, route: usize) -> usize {
-        self.routes.get(route).map_or(0, |sending| sending.in_flight) + self.parks.values().filter(|item| item.route == route).count()
+    pub fn in_flight_of(&self, leg: usize) -> usize {
+        self.legs.get(leg).map_or(0, |sending| sending.in_flight) + self.parks.values().filter(|item| item.leg == leg).count()
     }
 
-    /// Entries of `route` in memory.
+    /// Entries of `leg` in memory.
     #[must_use]
-    pub fn count_of(&self, route: usize) -> usize {
-        self.routes.get(route).map_or(0, |sending| sending.ready.len() + sending.in_line() + sending.in_flight)
-            + self.waiting.values().chain(self.parks.values()).filter(|item| item.route == route).count()
+    pub fn count_of(&self, leg: usize) -> usize {
+        self.legs.get(leg).map_or(0, |sending| sending.ready.len() + sending.in_line() + sending.in_flight)
+            + self.waiting.values().chain(self.parks.values()).filter(|item| item.leg == leg).count()
     }
 
     /// The attempts of entries of `lane` that were tried and are not settled, oldest first, at most `limit`.
@@ -222,7 +222,7 @@ impl Drain {
             .values()
             .chain(self.parks.values())
             .chain(self.flights.values().flatten())
-            .chain(self.routes.iter().flat_map(Sending::unsent))
+            .chain(self.legs.iter().flat_map(Sending::unsent))
             .filter(|item| item.attempts > 0 && item.place.lane == lane)
             .map(|item| (item.place.position, item.attempts))
             .collect();
@@ -238,14 +238,14 @@ impl Drain {
             .values()
             .chain(self.parks.values())
             .chain(self.flights.values().flatten())
-            .chain(self.routes.iter().filter_map(|sending| sending.ready.first_key_value().map(|(_, item)| item)))
+            .chain(self.legs.iter().filter_map(|sending| sending.ready.first_key_value().map(|(_, item)| item)))
             .min_by_key(|item| item.turn)
     }
 
     /// Takes a loaded entry to be sent.
     pub fn push(&mut self, mut item: Item) {
         self.admit(&mut item);
-        if let (Some(sending), Some(key)) = (self.routes.get_mut(item.route), item.key) {
+        if let (Some(sending), Some(key)) = (self.legs.get_mut(item.leg), item.key) {
             if let Some(line) = sending.lines.get_mut(&key) {
                 return line.push_back(item);
             }
@@ -255,8 +255,8 @@ impl Drain {
     }
 
     /// The next entry of a key whose oldest one is settled.
-    fn advance(&mut self, now: Instant, route: usize, key: OrderKey) {
-        let Some(sending) = self.routes.get_mut(route) else { return };
+    fn advance(&mut self, now: Instant, leg: usize, key: OrderKey) {
+        let Some(sending) = self.legs.get_mut(leg) else { return };
         let Some(line) = sending.lines.get_mut(&key) else { return };
         match line.pop_front() {
             Some(mut item) => {
@@ -282,7 +282,7 @@ impl Drain {
     }
 
     fn make_ready(&mut self, item: Item) {
-        if let Some(sending) = self.routes.get_mut(item.route) {
+        if let Some(sending) = self.legs.get_mut(item.leg) {
             sending.ready.insert(item.turn, item);
         }
     }
@@ -303,7 +303,7 @@ impl Drain {
     #[must_use]
     pub fn wake_at(&self, now: Instant) -> Option<Instant> {
         let waiting = self.waiting.first_key_value().map(|((at, _), _)| *at);
-        let lingering = self.routes.iter().zip(&self.paces).filter(|(sending, pace)| sending.in_flight < pace.max_in_flight).filter_map(
+        let lingering = self.legs.iter().zip(&self.paces).filter(|(sending, pace)| sending.in_flight < pace.max_in_flight).filter_map(
             |(sending, pace)| {
                 let (_, first) = sending.ready.first_key_value()?;
                 Some(first.ready_at.plus(pace.linger))
@@ -319,8 +319,8 @@ impl Drain {
     pub fn launch(&mut self, now: Instant, eager: bool, limits: &[Option<Position>], is_expired: impl Fn(&Item) -> bool) -> Option<Launch> {
         let may_leave =
             |item: &Item| limits.get(item.place.lane.index()).copied().flatten().is_none_or(|up_to| item.place.position <= up_to);
-        for route in 0..self.routes.len() {
-            let (Some(sending), Some(pace)) = (self.routes.get_mut(route), self.paces.get(route)) else { continue };
+        for leg in 0..self.legs.len() {
+            let (Some(sending), Some(pace)) = (self.legs.get_mut(leg), self.paces.get(leg)) else { continue };
             let Some(count) = batch_count(sending, pace, now, eager, may_leave) else { continue };
             let mut items = Vec::with_capacity(count);
             let mut expired = Vec::new();
@@ -348,7 +348,7 @@ impl Drain {
                 sending.last_send_began = Some(now);
                 self.flights.insert(batch, items);
             }
-            return Some(Launch { batch, route, entries, delays, expired });
+            return Some(Launch { batch, leg, entries, delays, expired });
         }
         None
     }
@@ -357,7 +357,7 @@ impl Drain {
     pub fn landed(&mut self, batch: BatchId) -> Vec<Item> {
         let items = self.flights.remove(&batch).unwrap_or_default();
         for item in &items {
-            if let Some(sending) = self.routes.get_mut(item.route) {
+            if let Some(sending) = self.legs.get_mut(item.leg) {
                 sending.in_flight -= 1;
             }
             self.share_mut(item.place.lane).in_flight -= 1;
@@ -368,7 +368,7 @@ impl Drain {
     /// Whether any entry is ready to be sent.
     #[must_use]
     pub fn has_ready(&self) -> bool {
-        self.routes.iter().any(|sending| !sending.ready.is_empty())
+        self.legs.iter().any(|sending| !sending.ready.is_empty())
     }
 
     /// Puts an entry back until `at`.
@@ -401,7 +401,7 @@ impl Drain {
     /// An entry that the caller took out is settled. The next of its key is ready at once.
     pub fn settled(&mut self, now: Instant, item: &Item) {
         if let Some(key) = item.key {
-            self.advance(now, item.route, key);
+            self.advance(now, item.leg, key);
         }
         let weight = item.entry.message.weight();
         self.count -= 1;
@@ -417,7 +417,7 @@ impl Drain {
             .values()
             .chain(self.parks.values())
             .chain(self.flights.values().flatten())
-            .chain(self.routes.iter().flat_map(Sending::unsent))
+            .chain(self.legs.iter().flat_map(Sending::unsent))
             .map(|item| item.entry.id)
     }
 }

@@ -64,7 +64,7 @@ impl Judge {
     /// What the entry's letter tells of its destination.
     #[must_use]
     pub fn destination_of(&self, entry: &Entry) -> Destination {
-        let known = self.routes.route(&entry.route).map(|facts| facts.destination.clone());
+        let known = self.routes.route(&entry.route).and_then(|facts| facts.binding(&entry.binding)).map(|facts| facts.destination.clone());
         known.unwrap_or_else(|| Destination { session: self.session.clone(), ..Destination::default() })
     }
 }

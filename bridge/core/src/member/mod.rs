@@ -19,7 +19,7 @@ use crate::lease::{Held, LeaseWrite};
 use crate::outcome::Fault;
 use crate::units::{Instant, UnixMillis};
 use crate::worker::Owner;
-use crate::worker::counters::RouteCounters;
+use crate::worker::counters::LegCounters;
 use crate::worker::options::OwnerOptions;
 use core::time::Duration;
 use handover::Sighting;
@@ -72,8 +72,8 @@ pub struct Member {
     gave_back: Option<u64>,
     handover: Option<Handover>,
     counters: LeaseCounters,
-    /// What the owners of earlier terms counted, for each route and last for entries whose route is gone.
-    past: Vec<RouteCounters>,
+    /// What the owners of earlier terms counted, for each leg and last for entries whose leg is gone.
+    past: Vec<LegCounters>,
     effects: Vec<Effect>,
 }
 
@@ -97,7 +97,7 @@ impl Member {
             gave_back: None,
             handover: None,
             counters: LeaseCounters::default(),
-            past: vec![RouteCounters::default(); owner.routes.len() + 1],
+            past: vec![LegCounters::default(); owner.legs.len() + 1],
             effects: Vec::new(),
             options,
             owner,
@@ -112,9 +112,9 @@ impl Member {
         member
     }
 
-    /// What the owners of earlier terms counted, for each route and last for entries whose route is gone.
+    /// What the owners of earlier terms counted, for each leg and last for entries whose leg is gone.
     #[must_use]
-    pub fn past_counters(&self) -> &[RouteCounters] {
+    pub fn past_counters(&self) -> &[LegCounters] {
         &self.past
     }
 

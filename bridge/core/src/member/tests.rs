@@ -14,7 +14,7 @@ use crate::message::Message;
 use crate::outcome::{FaultCode, Outcome};
 use crate::rows::RowMeta;
 use crate::worker;
-use crate::worker::options::{Fate, OwnerOptions, Policy, RouteOptions};
+use crate::worker::options::{Fate, LegOptions, OwnerOptions, Policy};
 use std::sync::Arc;
 
 const TTL: Duration = Duration::from_secs(10);
@@ -36,10 +36,10 @@ fn options() -> (MemberOptions, OwnerOptions) {
         backoff: Backoff::default(),
         send_timeout: Duration::from_secs(5),
     };
-    let route = RouteOptions {
-        id: "r".into(),
+    let route = LegOptions {
+        route: "r".into(),
         receiver: "in".into(),
-        destination: Destination::default(),
+        destination: Destination { binding: "b".to_owned(), ..Destination::default() },
         policy,
         limits: BatchLimits { entries: 10, bytes: 262_144, entry_bytes: 200_000 },
         size_of: Arc::new(|_| 100),
@@ -47,7 +47,7 @@ fn options() -> (MemberOptions, OwnerOptions) {
     };
     let owner = OwnerOptions {
         owner: "me#1".to_owned(),
-        routes: vec![route],
+        legs: vec![route],
         epoch: None,
         lanes: 1,
         mailbox_poll: None,

@@ -128,6 +128,23 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// Whether `name` is there as an empty list, which elsewhere counts as left out.
+    #[must_use]
+    pub fn is_empty_list(&self, name: &str) -> bool {
+        self.map.get(name).and_then(Value::as_array).is_some_and(Vec::is_empty)
+    }
+
+    /// Refuses the fields of `names` that are there.
+    ///
+    /// # Errors
+    /// The first of them, with `message`.
+    pub fn refuse(&mut self, names: &[&'static str], message: &str) -> Result<(), InvalidEvent> {
+        match names.iter().find(|name| self.take(name).is_some()) {
+            None => Ok(()),
+            Some(name) => Err(InvalidEvent::new(self.path(name), message)),
+        }
+    }
+
     /// The value in `name`, whatever it is.
     pub fn any(&mut self, name: &'static str) -> Option<&'a Value> {
         self.take(name)

@@ -11,7 +11,7 @@ mod routes;
 
 pub use bucket::Bucket;
 pub use request::{DEFAULT_LIMIT, DEFAULT_MAX_REDRIVES, DEFAULT_RATE, Filter, MAX_LIMIT, MAX_RATE, Mode, Request};
-pub use routes::{RouteFacts, Routes, Way};
+pub use routes::{BindingFacts, RouteFacts, Routes, Way};
 
 use crate::dead_letter::{DeadLetter, DeadLetterState};
 use crate::identity::EntryId;
@@ -37,6 +37,8 @@ pub enum Reason {
     NotFound,
     /// No route of the configuration has the letter's name.
     RouteUnknown,
+    /// Its route has no binding of the letter's name.
+    BindingUnknown,
     /// Its route has no outbox: mode `queue` is for it.
     RouteWithoutOutbox,
     /// Its route has an outbox: past it, its order would be lost.
@@ -59,6 +61,7 @@ impl Reason {
             Self::Conflict => "conflict",
             Self::NotFound => "not_found",
             Self::RouteUnknown => "route_unknown",
+            Self::BindingUnknown => "binding_unknown",
             Self::RouteWithoutOutbox => "route_without_outbox",
             Self::RouteWithOutbox => "route_with_outbox",
             Self::MaxRedrives => "max_redrives",
@@ -84,6 +87,8 @@ pub enum Action {
     Send {
         /// The letter as it was seen.
         letter: DeadLetter,
+        /// The sender that sends it.
+        sender: String,
         /// What is sent.
         entry: Arc<Entry>,
     },
@@ -127,6 +132,10 @@ fn decide(letter: &DeadLetter, request: &Request, routes: &Routes, now: UnixMill
     let skip = |reason, message: String| Action::Skip { id: letter.id, reason, message };
     let way = match (routes.way_of(letter), request.mode) {
         (Way::Unknown, _) => return skip(Reason::RouteUnknown, format!("no route of the configuration is named `{}`", letter.route)),
+        (Way::NoBinding, _) => {
+            let message = format!("route `{}` has no binding named `{}`: add it again, or delete the letter", letter.route, letter.binding);
+            return skip(Reason::BindingUnknown, message);
+        }
         (Way::Queue { .. }, Mode::Outbox) => {
             return skip(Reason::RouteWithoutOutbox, format!("route `{}` has no outbox: redrive it with mode queue", letter.route));
         }
@@ -155,7 +164,8 @@ fn decide(letter: &DeadLetter, request: &Request, routes: &Routes, now: UnixMill
             let mail = Mail { id: Mail::id_of_redrive(letter.id, letter.redrive_count + 1), posted_at: now, entry };
             Action::PutBack { letter: letter.clone(), mailbox, mail }
         }
-        Way::Queue { .. } | Way::Unknown => Action::Send { letter: letter.clone(), entry },
+        Way::Queue { sender, .. } => Action::Send { letter: letter.clone(), sender, entry },
+        Way::Unknown | Way::NoBinding => skip(Reason::RouteUnknown, String::new()),
     }
 }
 
@@ -169,6 +179,9 @@ fn entry_of(letter: &DeadLetter, request: &Request, expires_at: Option<UnixMilli
     Entry {
         id: letter.id,
         route: letter.route.as_str().into(),
+        binding: letter.binding.as_str().into(),
+        address: None,
+        refusal: None,
         source: letter.source.as_str().into(),
         received_at: letter.received_at,
         expires_at,

@@ -162,6 +162,9 @@ impl Request {
             mode,
             filter,
         };
+        if request.mode == Mode::Sqs {
+            fields.refuse(&["limit", "max_redrives", "include_expired"], "SQS moves a dead-letter queue as a whole: leave it out")?;
+        }
         fields.finish()?;
         request.check(all)?;
         Ok(request)
@@ -189,12 +192,16 @@ impl Request {
         if !self.filter.is_empty() && all {
             return refuse("all", "either a filter or all, not both");
         }
-        if let Some(at) = &self.resume
-            && !self.filter.ids.is_empty()
-            // The empty one is that of a run which ended before its first page did.
-            && !(at.is_empty() || at.parse::<usize>().is_ok_and(|at| at < self.filter.ids.len()))
-        {
-            return refuse("continuation", "it does not point into filter.ids: begin without one");
+        // The empty one is that of a run which ended before its first page did.
+        let Some(at) = self.resume.as_deref().filter(|at| !at.is_empty()) else { return Ok(()) };
+        let fits = if self.filter.ids.is_empty() {
+            // As every store writes it: when a letter failed, and its id.
+            at.split_once('#').is_some_and(|(failed_at, id)| failed_at.parse::<u64>().is_ok() && id.parse::<EntryId>().is_ok())
+        } else {
+            at.parse::<usize>().is_ok_and(|at| at < self.filter.ids.len())
+        };
+        if !fits {
+            return refuse("continuation", "it does not point to a letter: begin without one");
         }
         Ok(())
     }
@@ -221,6 +228,9 @@ fn parse_request_id(text: Option<&str>, fallback: &str) -> Result<String, Invali
 
 fn parse_filter(mut fields: Fields<'_>) -> Result<Filter, InvalidEvent> {
     let (mut ids, mut seen) = (Vec::new(), BTreeSet::new());
+    if fields.is_empty_list("ids") {
+        return Err(InvalidEvent::new("filter.ids", "the list is empty: name letters, or leave it out"));
+    }
     for id in fields.texts("ids")? {
         let id: EntryId = id.parse().map_err(|_| InvalidEvent::new("filter.ids", "ids are 32 hexadecimal digits"))?;
         if seen.insert(id) {

@@ -10,12 +10,29 @@ use std::collections::BTreeMap;
 /// One route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouteFacts {
+    /// Its bindings, in the order of the configuration.
+    pub bindings: Vec<BindingFacts>,
+    /// The session that feeds it.
+    pub session: String,
+    /// Whether it has an outbox.
+    pub outbox: bool,
+}
+
+/// One binding of a route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BindingFacts {
     /// Where its messages go, as a dead letter tells it.
     pub destination: Destination,
     /// The sender that sends them.
     pub sender: String,
-    /// Whether it has an outbox.
-    pub outbox: bool,
+}
+
+impl RouteFacts {
+    /// The binding of this name.
+    #[must_use]
+    pub fn binding(&self, id: &str) -> Option<&BindingFacts> {
+        self.bindings.iter().find(|facts| facts.destination.binding == id)
+    }
 }
 
 /// The way that a letter takes back.
@@ -25,26 +42,29 @@ pub enum Way {
     Outbox {
         /// The mailbox of its session.
         mailbox: MailboxName,
-        /// Where the route sends to now; `None`: as the letter says.
+        /// Where its binding sends to now; `None`: as the letter says, or as each message says.
         address: Option<String>,
     },
     /// Straight to the queue.
     Queue {
-        /// Where the route sends to now.
-        address: String,
+        /// The sender of its binding.
+        sender: String,
+        /// Where that sends to now; `None`: as each message says.
+        address: Option<String>,
     },
     /// No route has its name.
     Unknown,
+    /// Its route has no binding of its name any more.
+    NoBinding,
 }
 
 impl Way {
-    /// Where the route sends to now.
+    /// Where its binding sends to now.
     #[must_use]
     pub fn address(&self) -> Option<&str> {
         match self {
-            Self::Outbox { address, .. } => address.as_deref(),
-            Self::Queue { address } => Some(address),
-            Self::Unknown => None,
+            Self::Outbox { address, .. } | Self::Queue { address, .. } => address.as_deref(),
+            Self::Unknown | Self::NoBinding => None,
         }
     }
 }
@@ -82,17 +102,12 @@ impl Routes {
     /// Where the bridge's name cannot name a mailbox.
     pub fn of(bridge: &str, config: &Config) -> Result<Self, IdentityError> {
         let facts = |route: &Route| {
-            let binding = route.bindings.first().and_then(|id| config.binding(id));
-            let receiver = config.receiver(&route.receiver_id);
-            RouteFacts {
-                destination: Destination {
-                    binding: binding.map(|binding| binding.id.to_string()).unwrap_or_default(),
-                    address: binding.map(|binding| binding.address.clone()).unwrap_or_default(),
-                    session: receiver.map(Receiver::source_name).unwrap_or_default(),
-                },
-                sender: binding.map(|binding| binding.sender_id.to_string()).unwrap_or_default(),
-                outbox: route.delivery_mode.needs_outbox(),
-            }
+            let session = config.receiver(&route.receiver_id).map(Receiver::source_name).unwrap_or_default();
+            let bindings = route.bindings.iter().filter_map(|id| config.binding(id)).map(|binding| BindingFacts {
+                destination: Destination { binding: binding.id.to_string(), address: binding.address.clone(), session: session.clone() },
+                sender: binding.sender_id.to_string(),
+            });
+            RouteFacts { bindings: bindings.collect(), outbox: route.delivery_mode.needs_outbox(), session }
         };
         let known = config.routes.iter().map(|route| (route.id.to_string(), facts(route))).collect();
         let queues = config.receivers.iter().filter(|receiver| receiver.is_queue()).map(Receiver::source_name);
@@ -123,15 +138,22 @@ impl Routes {
         self.sessions.iter().any(|session| session == id)
     }
 
-    /// The way that `letter` takes back.
+    /// The way that `letter` takes back: to the binding that it was bound for. One that was bound for none is dispatched anew by the owner of its log.
     #[must_use]
     pub fn way_of(&self, letter: &DeadLetter) -> Way {
-        let (session, address) = match (&self.known, self.route(&letter.route)) {
-            (None, _) => (letter.session.as_str(), None),
-            (Some(_), None) => return Way::Unknown,
-            (Some(_), Some(facts)) if !facts.outbox => return Way::Queue { address: facts.destination.address.clone() },
-            (Some(_), Some(facts)) => (facts.destination.session.as_str(), Some(facts.destination.address.clone())),
+        let outbox = |session: &str, address| {
+            MailboxName::new(&self.bridge, session).map_or(Way::Unknown, |mailbox| Way::Outbox { mailbox, address })
         };
-        MailboxName::new(&self.bridge, session).map_or(Way::Unknown, |mailbox| Way::Outbox { mailbox, address })
+        let facts = match (&self.known, self.route(&letter.route)) {
+            (None, _) => return outbox(&letter.session, None),
+            (Some(_), None) => return Way::Unknown,
+            (Some(_), Some(facts)) => facts,
+        };
+        if facts.outbox && letter.binding.is_empty() {
+            return outbox(&facts.session, None);
+        }
+        let Some(binding) = facts.binding(&letter.binding) else { return Way::NoBinding };
+        let address = Some(binding.destination.address.clone()).filter(|address| !address.contains('{'));
+        if facts.outbox { outbox(&facts.session, address) } else { Way::Queue { sender: binding.sender.clone(), address } }
     }
 }

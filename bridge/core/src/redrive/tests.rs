@@ -28,6 +28,9 @@ fn letter(id: u128) -> DeadLetter {
     let entry = Entry {
         id: Id128(id),
         route: "telemetry".into(),
+        binding: "b".into(),
+        address: None,
+        refusal: None,
         source: "plant".into(),
         received_at: UnixMillis(NOW.0 - 60_000),
         expires_at: None,
@@ -40,7 +43,7 @@ fn letter(id: u128) -> DeadLetter {
 
 fn routes(address: &str, outbox: bool) -> Routes {
     let destination = Destination { binding: "b".to_owned(), address: address.to_owned(), session: "plant".to_owned() };
-    let route = RouteFacts { destination, sender: "s".to_owned(), outbox };
+    let route = RouteFacts { bindings: vec![BindingFacts { destination, sender: "s".to_owned() }], session: "plant".to_owned(), outbox };
     Routes::with("plant-1", [("telemetry".to_owned(), route)].into(), vec!["plant".to_owned()]).unwrap()
 }
 
@@ -162,6 +165,12 @@ fn every_refusal_names_its_field() {
         (json!({"mode": "sqs"}), "queue"),
         (json!({"mode": "sqs", "queue": "q", "all": true}), "filter"),
         (json!({"filter": {"ids": [id]}, "continuation": request(&json!({"filter": {"ids": [id]}})).continuation("1")}), "continuation"),
+        (json!({"filter": {"ids": []}}), "filter.ids"),
+        (json!({"all": true, "filter": {"ids": []}}), "filter.ids"),
+        (json!({"mode": "sqs", "queue": "q", "limit": 5}), "limit"),
+        (json!({"mode": "sqs", "queue": "q", "max_redrives": 5}), "max_redrives"),
+        (json!({"mode": "sqs", "queue": "q", "include_expired": true}), "include_expired"),
+        (json!({"all": true, "continuation": request(&json!({"all": true})).continuation("00001772366400000000#mine")}), "continuation"),
     ] {
         assert_eq!(refusal(&event).field, field, "{event}");
     }
@@ -171,8 +180,8 @@ fn every_refusal_names_its_field() {
 fn a_continuation_fits_the_filter_that_it_came_from_and_no_other() {
     let event = |filter: &Value, at: Option<&str>| json!({"filter": filter, "continuation": at});
     let (one, other) = (json!({"route_id": "r"}), json!({"route_id": "r", "category": "poison"}));
-    let at = request(&event(&one, None)).continuation("00001772366400000000#abc");
-    assert_eq!(request(&event(&one, Some(&at))).resume.as_deref(), Some("00001772366400000000#abc"));
+    let at = request(&event(&one, None)).continuation("00001772366400000000#000000000000000000000000000000aa");
+    assert_eq!(request(&event(&one, Some(&at))).resume.as_deref(), Some("00001772366400000000#000000000000000000000000000000aa"));
     let refused = refusal(&event(&other, Some(&at)));
     assert!(refused.field == "continuation" && refused.message.contains("another filter"), "{refused}");
     let newer = at.replacen('1', "2", 1);

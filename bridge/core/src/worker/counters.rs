@@ -1,8 +1,8 @@
 //! Where every message is: the conservation law.
 
-/// What a route counted since the process started.
+/// What a leg counted since the process started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RouteCounters {
+pub struct LegCounters {
     /// Taken in from the source.
     pub received: u64,
     /// Moved in from the mailbox.
@@ -25,7 +25,7 @@ pub struct RouteCounters {
     pub unloaded: u64,
 }
 
-impl RouteCounters {
+impl LegCounters {
     /// Adds what a later owner of this process counted.
     pub const fn add(&mut self, later: &Self) {
         self.received += later.received;
@@ -41,11 +41,11 @@ impl RouteCounters {
     }
 }
 
-/// A route's counters, and what it holds now.
+/// A leg's counters, and what it holds now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RouteStatus {
+pub struct LegStatus {
     /// The counters.
-    pub counters: RouteCounters,
+    pub counters: LegCounters,
     /// Entries not durable yet.
     pub pending: u64,
     /// Durable entries that are not in flight.
@@ -54,12 +54,12 @@ pub struct RouteStatus {
     pub in_flight: u64,
 }
 
-impl RouteStatus {
+impl LegStatus {
     /// The counters of an owner that ends now: what it still holds is handed over.
     #[must_use]
-    pub fn closed(self) -> RouteCounters {
+    pub fn closed(self) -> LegCounters {
         let handed_over = self.pending + self.in_outbox + self.in_flight;
-        RouteCounters { handed_over, unloaded: 0, ..self.counters }
+        LegCounters { handed_over, unloaded: 0, ..self.counters }
     }
 
     /// What came in less what went out and what is still here: zero, or messages were lost or invented.

@@ -84,8 +84,8 @@ pub enum Effect {
     Send {
         /// The batch.
         batch: BatchId,
-        /// The index of the route.
-        route: usize,
+        /// The index of the leg.
+        leg: usize,
         /// The entries.
         entries: Vec<Arc<Entry>>,
         /// How long each entry that is sent for the first time had been ready.
@@ -132,29 +132,29 @@ pub enum Observation {
     },
     /// An entry was accepted by its destination.
     Delivered {
-        /// The index of its route.
-        route: usize,
+        /// The index of its leg.
+        leg: usize,
         /// From its receipt, by this host's wall clock.
         latency: Duration,
     },
     /// An attempt failed and will be repeated.
     Retried {
-        /// The index of its route.
-        route: usize,
+        /// The index of its leg.
+        leg: usize,
         /// Why.
         fault: Fault,
     },
     /// An entry was dead-lettered.
     DeadLettered {
-        /// The index of its route, the number of routes where no route has its name.
-        route: usize,
+        /// The index of its leg, the number of legs where it has none.
+        leg: usize,
         /// Why.
         code: FaultCode,
     },
     /// An entry was dropped, as its route's policy wants.
     Dropped {
-        /// The index of its route.
-        route: usize,
+        /// The index of its leg.
+        leg: usize,
         /// Why.
         code: FaultCode,
     },

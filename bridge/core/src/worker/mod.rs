@@ -31,11 +31,11 @@ use crate::outcome::{Fault, FaultCode};
 use crate::units::{Instant, UnixMillis};
 use change::Change;
 use core::time::Duration;
-use counters::RouteCounters;
+use counters::LegCounters;
 use lane::Lane;
 use mail::MailReader;
 use opening::Step;
-use options::OwnerOptions;
+use options::{LegOptions, OwnerOptions};
 use registry::Registry;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -78,7 +78,7 @@ pub struct Owner {
     parking: BTreeMap<ParkId, (Fault, u32)>,
     mail: MailReader,
     recovered: bool,
-    counters: Vec<RouteCounters>,
+    counters: Vec<LegCounters>,
     last_success: Vec<Option<Instant>>,
     stage: Stage,
     source_closed: bool,
@@ -104,11 +104,11 @@ impl Owner {
     #[must_use]
     pub fn new(options: OwnerOptions) -> Self {
         let paces = options
-            .routes
+            .legs
             .iter()
-            .map(|route| Pace { max_in_flight: route.policy.max_in_flight, linger: options.send_linger, limits: route.limits })
+            .map(|leg| Pace { max_in_flight: leg.policy.max_in_flight, linger: options.send_linger, limits: leg.limits })
             .collect();
-        let routes = options.routes.len();
+        let legs = options.legs.len();
         Self {
             epoch: options.epoch.unwrap_or_default(),
             entry_ids: IdSequence::new(options.entry_id_base),
@@ -123,9 +123,9 @@ impl Owner {
             parking: BTreeMap::new(),
             mail: MailReader::new(options.mailbox_poll),
             recovered: false,
-            // One more than there are routes: for entries whose route is gone from the configuration.
-            counters: vec![RouteCounters::default(); routes + 1],
-            last_success: vec![None; routes + 1],
+            // One more than there are legs: for entries whose leg is gone from the configuration.
+            counters: vec![LegCounters::default(); legs + 1],
+            last_success: vec![None; legs + 1],
             stage: Stage::Running,
             // Who only drains what another left has no source.
             source_closed: options.retire_when_drained,
@@ -229,15 +229,17 @@ impl Owner {
             return self.stop_for_good(WriterEnd::Unusable(fault));
         }
         let expires_at = message.properties.expiry_seconds.map(|seconds| wall.plus(Duration::from_secs(u64::from(seconds))));
-        let routes: Vec<usize> =
-            self.options.routes.iter().enumerate().filter(|(_, route)| route.receiver == *receiver).map(|(index, _)| index).collect();
-        let last = routes.len().saturating_sub(1);
-        for (nth, route) in routes.into_iter().enumerate() {
-            let (Some(options), Some(counters)) = (self.options.routes.get(route), self.counters.get_mut(route)) else { continue };
+        let legs = self.first_legs(receiver);
+        let last = legs.len().saturating_sub(1);
+        for (nth, leg) in legs.into_iter().enumerate() {
+            let (Some(options), Some(counters)) = (self.options.legs.get(leg), self.counters.get_mut(leg)) else { continue };
             counters.received += 1;
             let entry = Arc::new(Entry {
                 id: self.entry_ids.take(),
-                route: Arc::clone(&options.id),
+                route: Arc::clone(&options.route),
+                binding: options.destination.binding.as_str().into(),
+                address: None,
+                refusal: None,
                 source: Arc::clone(receiver),
                 received_at: wall,
                 expires_at,
@@ -250,6 +252,15 @@ impl Owner {
                 lane.writer.push(Pending { entry, delivery, completes_delivery: nth == last, since: now });
             }
         }
+    }
+
+    /// Of each route that takes messages from `receiver` the first leg.
+    fn first_legs(&self, receiver: &str) -> Vec<usize> {
+        let legs = &self.options.legs;
+        let is_first = |index: usize, leg: &LegOptions| {
+            index.checked_sub(1).and_then(|before| legs.get(before)).is_none_or(|before| before.route != leg.route)
+        };
+        legs.iter().enumerate().filter(|(index, leg)| *leg.receiver == *receiver && is_first(*index, leg)).map(|(index, _)| index).collect()
     }
 
     fn answered(&mut self, now: Instant, id: LaneId, answer: Answer) {
@@ -310,11 +321,11 @@ impl Owner {
         }
     }
 
-    /// Counts each entry with its route.
-    fn count(&mut self, entries: &[Arc<Entry>], count: impl Fn(&mut RouteCounters)) {
+    /// Counts each entry with its leg.
+    fn count(&mut self, entries: &[Arc<Entry>], count: impl Fn(&mut LegCounters)) {
         for entry in entries {
-            let route = self.route_of(entry);
-            if let Some(counters) = self.counters.get_mut(route) {
+            let leg = self.leg_of(entry);
+            if let Some(counters) = self.counters.get_mut(leg) {
                 count(counters);
             }
         }
@@ -336,11 +347,11 @@ impl Owner {
         self.newest_stored = self.newest_stored.max(stored.delivery());
         self.move_watermark();
         let slot = stored.slot();
-        let routes: Vec<usize> = stored.entries().iter().map(|entry| self.route_of(entry)).collect();
+        let legs: Vec<usize> = stored.entries().iter().map(|entry| self.leg_of(entry)).collect();
         let Some(lane) = self.lanes.get_mut(id.index()) else { return };
         if !lane.loader.offer(slot, stored.into_entries(), room) {
-            for route in routes {
-                if let Some(counters) = self.counters.get_mut(route) {
+            for leg in legs {
+                if let Some(counters) = self.counters.get_mut(leg) {
                     counters.unloaded += 1;
                 }
             }
@@ -358,8 +369,11 @@ impl Owner {
         }
     }
 
-    fn route_of(&self, entry: &Entry) -> usize {
-        self.options.routes.iter().position(|route| route.id == entry.route).unwrap_or(self.options.routes.len())
+    /// The leg of an entry; one that is bound for nothing goes with the first of its route.
+    fn leg_of(&self, entry: &Entry) -> usize {
+        let is_its =
+            |leg: &LegOptions| leg.route == entry.route && (entry.binding.is_empty() || *leg.destination.binding == *entry.binding);
+        self.options.legs.iter().position(is_its).unwrap_or(self.options.legs.len())
     }
 
     /// Whether memory has room for more of a lane. Each lane has its share, so that one that is stuck cannot take the room of the others.

@@ -85,16 +85,16 @@ pub type SizeOf = Arc<dyn Fn(&Entry) -> usize + Send + Sync>;
 /// Tells what an entry must not overtake on its way to its destination; `None` where it keeps no order.
 pub type KeyOf = Arc<dyn Fn(&Entry) -> Option<OrderKey> + Send + Sync>;
 
-/// One route.
+/// One leg: a route to one of its bindings. It has a pace, a line and an account of its own.
 #[derive(Clone)]
-pub struct RouteOptions {
-    /// Its id.
-    pub id: Arc<str>,
-    /// The receiver that it takes messages from.
+pub struct LegOptions {
+    /// The route's id.
+    pub route: Arc<str>,
+    /// The receiver that the route takes messages from.
     pub receiver: Arc<str>,
-    /// What a dead letter tells of its destination.
+    /// The binding, and what a dead letter tells of it.
     pub destination: Destination,
-    /// Its rules.
+    /// The route's rules. What they bound, such as `max_in_flight`, each of its legs has for itself.
     pub policy: Policy,
     /// The destination's limits.
     pub limits: BatchLimits,
@@ -104,10 +104,11 @@ pub struct RouteOptions {
     pub key_of: KeyOf,
 }
 
-impl fmt::Debug for RouteOptions {
+impl fmt::Debug for LegOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RouteOptions")
-            .field("id", &self.id)
+        f.debug_struct("LegOptions")
+            .field("route", &self.route)
+            .field("binding", &self.destination.binding)
             .field("receiver", &self.receiver)
             .field("policy", &self.policy)
             .finish_non_exhaustive()
@@ -119,8 +120,8 @@ impl fmt::Debug for RouteOptions {
 pub struct OwnerOptions {
     /// The owner's name in its anchors, for people.
     pub owner: String,
-    /// The routes that its session feeds.
-    pub routes: Vec<RouteOptions>,
+    /// The legs that its session feeds; those of one route stand together, in the order of its bindings.
+    pub legs: Vec<LegOptions>,
     /// The epoch that a lease gave it; without a lease it takes one above the log's last.
     pub epoch: Option<Epoch>,
     /// How many lanes the log shall have. While the registry tells another number, that one holds: it changes once every lane is drained.

@@ -7,7 +7,7 @@ use super::{Doomed, MAX_PARKS, Owner, Stage};
 use crate::dead_letter::DeadLetter;
 use crate::drain::{BatchId, Item, ParkId};
 use crate::identity::{LaneId, Place, Position};
-use crate::message::Entry;
+use crate::message::{Entry, Refusal};
 use crate::outcome::{Fault, FaultClass, FaultCode, Outcome};
 use crate::units::{Instant, UnixMillis};
 use core::time::Duration;
@@ -54,7 +54,7 @@ impl Owner {
     }
 
     fn take_up(&mut self, now: Instant, wall: UnixMillis, place: Place, entry: Arc<Entry>, read_back: bool) {
-        let route = self.route_of(&entry);
+        let leg = self.leg_of(&entry);
         let Some(lane) = self.lanes.get_mut(place.lane.index()) else { return };
         let inherited = place.position.slot < lane.anchor;
         if inherited && lane.loader.was_settled(place.position) {
@@ -62,24 +62,24 @@ impl Owner {
             return;
         }
         let attempts = lane.loader.take_attempts(place.position);
-        if let Some(counters) = self.counters.get_mut(route) {
+        if let Some(counters) = self.counters.get_mut(leg) {
             if inherited {
                 counters.recovered += 1;
             } else if read_back {
                 counters.unloaded = counters.unloaded.saturating_sub(1);
             }
         }
-        let options = self.options.routes.get(route);
+        let options = self.options.legs.get(leg);
         let size = options.map_or(0, |options| (options.size_of)(&entry));
         let refusal = match options {
-            None => Some(Fault::new(FaultCode::NotFound, format!("no route of this configuration is named `{}`", entry.route))),
-            Some(options) if size > options.limits.entry_bytes => {
+            None => Some(self.unknown(&entry)),
+            Some(options) if entry.refusal.is_none() && size > options.limits.entry_bytes => {
                 let detail = format!("{size} bytes with attributes; the destination takes {}", options.limits.entry_bytes);
                 Some(Fault::new(FaultCode::PayloadTooLarge, detail))
             }
-            Some(_) => expired(&entry, wall),
+            Some(_) => entry.refusal.as_ref().map(Refusal::fault).or_else(|| expired(&entry, wall)),
         };
-        let mut item = Item { place, turn: 0, entry, route, size, attempts, first_attempt: None, ready_at: now, key: None };
+        let mut item = Item { place, turn: 0, entry, leg, size, attempts, first_attempt: None, ready_at: now, key: None };
         match refusal {
             None => {
                 item.key = options.and_then(|options| (options.key_of)(&item.entry));
@@ -90,6 +90,17 @@ impl Owner {
                 self.doom(now, item, fault);
             }
         }
+    }
+
+    /// Why an entry has no leg.
+    fn unknown(&self, entry: &Entry) -> Fault {
+        let route_is_known = self.options.legs.iter().any(|leg| leg.route == entry.route);
+        let detail = if route_is_known {
+            format!("route `{}` has no binding named `{}`", entry.route, entry.binding)
+        } else {
+            format!("no route of this configuration is named `{}`", entry.route)
+        };
+        Fault::new(FaultCode::NotFound, detail)
     }
 
     pub(super) fn send(&mut self, now: Instant, wall: UnixMillis) {
@@ -113,12 +124,7 @@ impl Owner {
                 }
             }
             if !launch.entries.is_empty() {
-                self.effects.push(Effect::Send {
-                    batch: launch.batch,
-                    route: launch.route,
-                    entries: launch.entries,
-                    delays: launch.delays,
-                });
+                self.effects.push(Effect::Send { batch: launch.batch, leg: launch.leg, entries: launch.entries, delays: launch.delays });
             }
         }
     }
@@ -131,14 +137,14 @@ impl Owner {
                 outcomes.next().unwrap_or_else(|| Outcome::Unknown(Fault::new(FaultCode::ProtocolError, "no outcome for this entry")));
             match outcome {
                 Outcome::Done(()) => {
-                    if let Some(last) = self.last_success.get_mut(item.route) {
+                    if let Some(last) = self.last_success.get_mut(item.leg) {
                         *last = Some(now);
                     }
-                    if let Some(counters) = self.counters.get_mut(item.route) {
+                    if let Some(counters) = self.counters.get_mut(item.leg) {
                         counters.delivered += 1;
                     }
                     let latency = wall.since(item.entry.received_at);
-                    self.effects.push(Effect::Observe(Observation::Delivered { route: item.route, latency }));
+                    self.effects.push(Effect::Observe(Observation::Delivered { leg: item.leg, latency }));
                     self.finish(now, &item);
                 }
                 // What is not certain is repeated: a duplicate is better than a loss.
@@ -153,8 +159,8 @@ impl Owner {
     }
 
     fn attempt_failed(&mut self, now: Instant, item: Item, fault: Fault) {
-        let Some(route) = self.options.routes.get(item.route) else { return };
-        let policy = &route.policy;
+        let Some(leg) = self.options.legs.get(item.leg) else { return };
+        let policy = &leg.policy;
         let first = item.first_attempt.unwrap_or(now);
         let exhausted =
             policy.max_replay_attempts > 0 && item.attempts > policy.max_replay_attempts && now.since(first) >= policy.replay_budget;
@@ -164,7 +170,7 @@ impl Owner {
             return;
         }
         // While nothing at all is accepted the destination is at fault, not this entry: an outage of any length makes no poison.
-        let others_pass = self.last_success.get(item.route).copied().flatten().is_some_and(|last| last > first);
+        let others_pass = self.last_success.get(item.leg).copied().flatten().is_some_and(|last| last > first);
         if exhausted && others_pass {
             let detail = format!("{} attempts failed while others were delivered; last: {fault}", item.attempts);
             self.doom(now, item, Fault::new(FaultCode::PoisonMessage, detail));
@@ -174,23 +180,23 @@ impl Owner {
             lane.attempts_untold = true;
         }
         let pause = policy.backoff.pause(item.attempts, &mut self.jitter).max(fault.retry_after.unwrap_or_default());
-        self.effects.push(Effect::Observe(Observation::Retried { route: item.route, fault }));
+        self.effects.push(Effect::Observe(Observation::Retried { leg: item.leg, fault }));
         self.drain.retry(item, now.plus(pause));
     }
 
     /// The entry will not be delivered: it is dead-lettered, or dropped where its route's policy says so.
     fn doom(&mut self, now: Instant, item: Item, fault: Fault) {
-        let fate = self.options.routes.get(item.route).map_or(Fate::DeadLetter, |route| match fault.code {
-            FaultCode::MessageExpired => route.policy.on_expired,
-            _ => route.policy.on_permanent_failure,
+        let fate = self.options.legs.get(item.leg).map_or(Fate::DeadLetter, |leg| match fault.code {
+            FaultCode::MessageExpired => leg.policy.on_expired,
+            _ => leg.policy.on_permanent_failure,
         });
         match fate {
             Fate::DeadLetter => self.doomed.push_back(Doomed { item, fault, failures: 0 }),
             Fate::Drop => {
-                if let Some(counters) = self.counters.get_mut(item.route) {
+                if let Some(counters) = self.counters.get_mut(item.leg) {
                     if fault.code == FaultCode::MessageExpired { counters.expired += 1 } else { counters.dropped += 1 }
                 }
-                self.effects.push(Effect::Observe(Observation::Dropped { route: item.route, code: fault.code }));
+                self.effects.push(Effect::Observe(Observation::Dropped { leg: item.leg, code: fault.code }));
                 self.finish(now, &item);
             }
         }
@@ -205,7 +211,7 @@ impl Owner {
         }
         while self.drain.parks() < MAX_PARKS {
             let Some(Doomed { item, fault, failures }) = self.doomed.pop_front() else { break };
-            let destination = self.options.routes.get(item.route).map(|route| route.destination.clone()).unwrap_or_default();
+            let destination = self.options.legs.get(item.leg).map(|leg| leg.destination.clone()).unwrap_or_default();
             let letter = Box::new(DeadLetter::new(&item.entry, &destination, &fault, item.attempts, wall));
             let park = self.drain.parking(item);
             self.parking.insert(park, (fault, failures));
@@ -217,10 +223,10 @@ impl Owner {
         let (Some(item), Some((fault, failures))) = (self.drain.parked(park), self.parking.remove(&park)) else { return };
         match outcome {
             Outcome::Done(()) => {
-                if let Some(counters) = self.counters.get_mut(item.route) {
+                if let Some(counters) = self.counters.get_mut(item.leg) {
                     counters.dead_lettered += 1;
                 }
-                self.effects.push(Effect::Observe(Observation::DeadLettered { route: item.route, code: fault.code }));
+                self.effects.push(Effect::Observe(Observation::DeadLettered { leg: item.leg, code: fault.code }));
                 self.finish(now, &item);
             }
             // The letter is written again until it stands: an entry is never given up without one.

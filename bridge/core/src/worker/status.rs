@@ -1,6 +1,6 @@
 //! A picture of an owner, for people and metrics.
 
-use super::counters::{RouteCounters, RouteStatus};
+use super::counters::{LegCounters, LegStatus};
 use super::{Owner, Stage};
 use crate::identity::{Epoch, Slot};
 use crate::message::Entry;
@@ -58,8 +58,8 @@ pub struct OwnerStatus {
     pub settled_ahead: usize,
     /// The age of the oldest entry in memory.
     pub oldest_age: Option<Duration>,
-    /// For each route, and last for entries whose route is gone.
-    pub routes: Vec<RouteStatus>,
+    /// For each leg, and last for entries whose leg is gone.
+    pub legs: Vec<LegStatus>,
     /// The last fault of the store, until a call succeeds.
     pub fault: Option<Fault>,
 }
@@ -68,7 +68,7 @@ impl Owner {
     /// A picture of the state for people and metrics.
     #[must_use]
     pub fn status(&self, wall: UnixMillis) -> OwnerStatus {
-        let routes = (0..self.counters.len()).map(|route| self.route_status(route)).collect();
+        let legs = (0..self.counters.len()).map(|leg| self.leg_status(leg)).collect();
         OwnerStatus {
             phase: self.phase(),
             epoch: self.epoch,
@@ -81,15 +81,15 @@ impl Owner {
             exposed: self.exposed(),
             settled_ahead: self.lanes.iter().map(|lane| lane.settled.settled_ahead()).sum(),
             oldest_age: self.drain.oldest().map(|item| wall.since(item.entry.received_at)),
-            routes,
+            legs,
             fault: self.fault.clone(),
         }
     }
 
-    /// The counters of each route as if the owner ended now.
+    /// The counters of each leg as if the owner ended now.
     #[must_use]
-    pub fn closing_counters(&self) -> Vec<RouteCounters> {
-        (0..self.counters.len()).map(|route| self.route_status(route).closed()).collect()
+    pub fn closing_counters(&self) -> Vec<LegCounters> {
+        (0..self.counters.len()).map(|leg| self.leg_status(leg).closed()).collect()
     }
 
     fn phase(&self) -> Phase {
@@ -104,15 +104,15 @@ impl Owner {
         }
     }
 
-    fn route_status(&self, route: usize) -> RouteStatus {
-        let counters = self.counters.get(route).cloned().unwrap_or_default();
-        let of_route = |entry: &&Arc<Entry>| self.route_of(entry) == route;
+    fn leg_status(&self, leg: usize) -> LegStatus {
+        let counters = self.counters.get(leg).cloned().unwrap_or_default();
+        let of_leg = |entry: &&Arc<Entry>| self.leg_of(entry) == leg;
         let lanes = self.lanes.iter();
-        let pending = lanes.clone().flat_map(|lane| lane.writer.pending_entries()).filter(of_route).count() as u64;
-        let staged = lanes.flat_map(|lane| lane.loader.waiting_entries()).filter(of_route).count() as u64;
-        let doomed = self.doomed.iter().chain(self.doomed_later.values()).filter(|doomed| doomed.item.route == route).count() as u64;
-        let in_flight = self.drain.in_flight_of(route) as u64;
-        let in_outbox = staged + counters.unloaded + doomed + (self.drain.count_of(route) as u64).saturating_sub(in_flight);
-        RouteStatus { counters, pending, in_outbox, in_flight }
+        let pending = lanes.clone().flat_map(|lane| lane.writer.pending_entries()).filter(of_leg).count() as u64;
+        let staged = lanes.flat_map(|lane| lane.loader.waiting_entries()).filter(of_leg).count() as u64;
+        let doomed = self.doomed.iter().chain(self.doomed_later.values()).filter(|doomed| doomed.item.leg == leg).count() as u64;
+        let in_flight = self.drain.in_flight_of(leg) as u64;
+        let in_outbox = staged + counters.unloaded + doomed + (self.drain.count_of(leg) as u64).saturating_sub(in_flight);
+        LegStatus { counters, pending, in_outbox, in_flight }
     }
 }

@@ -84,7 +84,7 @@ fn drawn_options(life: u64, dice: &mut Dice) -> OwnerOptions {
     options.segment.max_messages = 1 + dice.index(12);
     options.memory_entries = 5 + dice.index(40);
     options.max_settled_ahead = 5 + dice.index(40);
-    options.routes[0].policy.max_in_flight = 1 + dice.index(25);
+    options.legs[0].policy.max_in_flight = 1 + dice.index(25);
     options
 }
 

@@ -11,12 +11,12 @@ use std::sync::Arc;
 
 const LINGER: u64 = 10;
 
-fn item(id: u64, route: usize, size: usize, now: Instant) -> Item {
+fn item(id: u64, leg: usize, size: usize, now: Instant) -> Item {
     Item {
         place: Place { lane: LaneId(0), position: Position { slot: Slot(id), index: 0 } },
         turn: 0,
         entry: entry_of("x", u128::from(id)),
-        route,
+        leg,
         size,
         attempts: 0,
         first_attempt: None,
@@ -28,7 +28,7 @@ fn item(id: u64, route: usize, size: usize, now: Instant) -> Item {
 #[derive(Clone, Debug)]
 enum Step {
     Push {
-        route: usize,
+        leg: usize,
         size: usize,
     },
     Wait(u64),
@@ -47,7 +47,7 @@ enum Step {
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
-        5 => (0_usize..2, 1_usize..400).prop_map(|(route, size)| Step::Push { route, size }),
+        5 => (0_usize..2, 1_usize..400).prop_map(|(leg, size)| Step::Push { leg, size }),
         2 => (0_u64..25).prop_map(Step::Wait),
         4 => (0_u8..4).prop_map(|die| Step::Launch { eager: die == 0 }),
         2 => (0_usize..4, any::<u16>(), 0_u64..40).prop_map(|(nth, again, pause)| Step::Land { nth, again, pause }),
@@ -62,7 +62,7 @@ struct Oracle {
     now: u64,
     next: u64,
     size: BTreeMap<u64, usize>,
-    route: BTreeMap<u64, usize>,
+    leg: BTreeMap<u64, usize>,
     ready: BTreeMap<u64, u64>,
     waiting: BTreeMap<u64, u64>,
     flights: BTreeMap<BatchId, Vec<u64>>,
@@ -72,8 +72,8 @@ struct Oracle {
 }
 
 impl Oracle {
-    fn in_flight(&self, route: usize) -> usize {
-        self.flights.values().flatten().filter(|id| self.route[id] == route).count()
+    fn in_flight(&self, leg: usize) -> usize {
+        self.flights.values().flatten().filter(|id| self.leg[id] == leg).count()
     }
 
     fn wake(&mut self) {
@@ -84,10 +84,10 @@ impl Oracle {
         }
     }
 
-    /// The entries that a launch of `route` takes, by the rules in words.
-    fn expected(&self, route: usize, pace: &Pace, eager: bool) -> Option<Vec<u64>> {
-        let ready: Vec<u64> = self.ready.keys().copied().filter(|id| self.route[id] == route).collect();
-        let room = pace.max_in_flight.saturating_sub(self.in_flight(route)).min(pace.limits.entries);
+    /// The entries that a launch of `leg` takes, by the rules in words.
+    fn expected(&self, leg: usize, pace: &Pace, eager: bool) -> Option<Vec<u64>> {
+        let ready: Vec<u64> = self.ready.keys().copied().filter(|id| self.leg[id] == leg).collect();
+        let room = pace.max_in_flight.saturating_sub(self.in_flight(leg)).min(pace.limits.entries);
         if ready.is_empty() || room == 0 {
             return None;
         }
@@ -107,8 +107,8 @@ impl Oracle {
             batch.push(*id);
         }
         let full = limited || batch.len() == pace.limits.entries;
-        let lately = self.last_send[route].is_some_and(|at| self.now - at < LINGER * u64::from(LOAD_LINGERS));
-        let busy = self.in_flight(route) > 0 || lately;
+        let lately = self.last_send[leg].is_some_and(|at| self.now - at < LINGER * u64::from(LOAD_LINGERS));
+        let busy = self.in_flight(leg) > 0 || lately;
         let waited = self.now - self.ready[&batch[0]] >= LINGER;
         (full || eager || !busy || waited).then_some(batch)
     }
@@ -120,13 +120,13 @@ fn paces(max_in_flight: usize, entries: usize, bytes: usize) -> Vec<Pace> {
 }
 
 fn check_launch(oracle: &mut Oracle, paces: &[Pace], eager: bool, launch: Option<&Launch>) {
-    let expected = (0..2).find_map(|route| oracle.expected(route, &paces[route], eager).map(|batch| (route, batch)));
+    let expected = (0..2).find_map(|leg| oracle.expected(leg, &paces[leg], eager).map(|batch| (leg, batch)));
     let Some(launch) = launch else {
         assert_eq!(expected, None, "something should have left");
         return;
     };
-    let (route, batch) = expected.expect("nothing should have left");
-    assert_eq!(launch.route, route);
+    let (leg, batch) = expected.expect("nothing should have left");
+    assert_eq!(launch.leg, leg);
     let sent: Vec<u64> = launch.entries.iter().map(|entry| u64::try_from(entry.id.0).unwrap()).collect();
     let expired: Vec<u64> = launch.expired.iter().map(|item| item.place.position.slot.0).collect();
     let (gone, goes): (Vec<u64>, Vec<u64>) = batch.into_iter().partition(|id| oracle.expired.contains(id));
@@ -137,7 +137,7 @@ fn check_launch(oracle: &mut Oracle, paces: &[Pace], eager: bool, launch: Option
         oracle.ready.remove(id);
     }
     if !sent.is_empty() {
-        oracle.last_send[route] = Some(oracle.now);
+        oracle.last_send[leg] = Some(oracle.now);
         oracle.flights.insert(launch.batch, sent);
     }
 }
@@ -147,13 +147,13 @@ fn run(steps: Vec<Step>, paces: Vec<Pace>) {
     let mut oracle = Oracle { now: 1_000, next: 1, ..Oracle::default() };
     for step in steps {
         match step {
-            Step::Push { route, size } => {
+            Step::Push { leg, size } => {
                 let id = oracle.next;
                 oracle.next += 1;
                 oracle.size.insert(id, size);
-                oracle.route.insert(id, route);
+                oracle.leg.insert(id, leg);
                 oracle.ready.insert(id, oracle.now);
-                drain.push(item(id, route, size, at_ms(oracle.now)));
+                drain.push(item(id, leg, size, at_ms(oracle.now)));
             }
             Step::Wait(time) => oracle.now += time,
             Step::Launch { eager } => {
@@ -175,8 +175,8 @@ fn run(steps: Vec<Step>, paces: Vec<Pace>) {
         assert_eq!(drain.in_flight(), flying);
         assert_eq!(drain.len(), flying + oracle.ready.len() + oracle.waiting.len());
         assert_eq!(drain.weight(), drain.len() * entry_of("x", 0).message.weight());
-        for (route, pace) in paces.iter().enumerate() {
-            assert!(drain.in_flight_of(route) <= pace.max_in_flight);
+        for (leg, pace) in paces.iter().enumerate() {
+            assert!(drain.in_flight_of(leg) <= pace.max_in_flight);
         }
         assert_eq!(drain.has_ready(), !oracle.ready.is_empty());
         let oldest = oracle.ready.keys().chain(oracle.waiting.keys()).chain(oracle.flights.values().flatten()).min();

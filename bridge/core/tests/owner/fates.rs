@@ -3,11 +3,13 @@
 use crate::support::{Rig, Store, Trouble, at_ms, entry_of, epoch, fault, message, ms, options, route};
 use causeway_core::identity::{Epoch, Id128, Position, Slot};
 use causeway_core::log::Call;
+use causeway_core::message::Refusal;
 use causeway_core::outcome::{FaultClass, FaultCode, Outcome};
 use causeway_core::rows::{CODEC_POSTCARD_ZSTD, Head, Row, Segment, SettledRange, pack};
 use causeway_core::units::UnixMillis;
 use causeway_core::worker::options::Fate;
 use causeway_core::worker::{End, Event, Observation};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 fn segment(epoch: u64, id: u128, entries: &[Arc<causeway_core::message::Entry>], drained: u64) -> Row {
@@ -40,7 +42,7 @@ fn an_acknowledgement_follows_the_store_and_a_send_follows_it_at_once_when_idle(
 #[test]
 fn a_delivery_with_two_routes_is_acknowledged_once_both_entries_are_stored() {
     let mut options = options(1);
-    options.routes = vec![route("a", "in"), route("b", "in")];
+    options.legs = vec![route("a", "in"), route("b", "in")];
     options.segment.max_messages = 1;
     let mut rig = Rig::opened(options, Store::default());
     rig.deliver("in", message("one"));
@@ -83,7 +85,7 @@ fn an_entry_that_keeps_failing_does_not_stop_draining_for_good() {
 #[test]
 fn an_outage_of_any_length_makes_no_poison() {
     let mut options = options(1);
-    options.routes[0].policy.max_replay_attempts = 3;
+    options.legs[0].policy.max_replay_attempts = 3;
     let mut rig = Rig::opened(options, Store::default());
     let healed = rig.now.plus(ms(3_600_000));
     rig.on_send = Box::new(move |now, _| if now < healed { Outcome::Unknown(fault(FaultCode::Timeout)) } else { Outcome::Done(()) });
@@ -98,8 +100,8 @@ fn an_outage_of_any_length_makes_no_poison() {
 #[test]
 fn a_queue_that_is_gone_is_tried_for_the_whole_budget_before_anything_is_given_up() {
     let mut options = options(1);
-    options.routes[0].policy.max_replay_attempts = 3;
-    options.routes[0].policy.replay_budget = ms(600_000);
+    options.legs[0].policy.max_replay_attempts = 3;
+    options.legs[0].policy.replay_budget = ms(600_000);
     let mut rig = Rig::opened(options.clone(), Store::default());
     let mended = rig.now.plus(ms(590_000));
     rig.on_send = Box::new(move |now, _| if now < mended { Outcome::NotDone(fault(FaultCode::NotFound)) } else { Outcome::Done(()) });
@@ -119,8 +121,8 @@ fn a_queue_that_is_gone_is_tried_for_the_whole_budget_before_anything_is_given_u
 #[test]
 fn an_entry_that_fails_while_others_pass_becomes_poison_after_attempts_and_budget() {
     let mut options = options(1);
-    options.routes[0].policy.max_replay_attempts = 3;
-    options.routes[0].policy.replay_budget = ms(5_000);
+    options.legs[0].policy.max_replay_attempts = 3;
+    options.legs[0].policy.replay_budget = ms(5_000);
     let mut rig = Rig::opened(options, Store::default());
     let began = rig.now;
     rig.on_send =
@@ -147,7 +149,7 @@ fn an_entry_that_fails_while_others_pass_becomes_poison_after_attempts_and_budge
 #[test]
 fn attempts_are_carried_from_owner_to_owner() {
     let mut bad = options(1);
-    bad.routes[0].policy.max_replay_attempts = 8;
+    bad.legs[0].policy.max_replay_attempts = 8;
     let refuse = |_, _: &causeway_core::message::Entry| Outcome::NotDone(fault(FaultCode::Unavailable));
     let mut first = Rig::opened(bad.clone(), Store::default());
     first.on_send = Box::new(refuse);
@@ -188,7 +190,7 @@ fn attempts_are_carried_from_owner_to_owner() {
 fn what_expired_is_dead_lettered_or_dropped_as_the_policy_says() {
     for fate in [Fate::DeadLetter, Fate::Drop] {
         let mut options = options(1);
-        options.routes[0].policy.on_expired = fate;
+        options.legs[0].policy.on_expired = fate;
         let mut rig = Rig::opened(options, Store::default());
         let healed = rig.now.plus(ms(10_000));
         rig.on_send =
@@ -218,7 +220,7 @@ fn what_expired_is_dead_lettered_or_dropped_as_the_policy_says() {
 #[test]
 fn what_is_too_large_and_what_is_refused_for_good_is_dead_lettered_whole() {
     let mut options = options(1);
-    options.routes[0].limits.entry_bytes = 1_000;
+    options.legs[0].limits.entry_bytes = 1_000;
     let mut rig = Rig::opened(options, Store::default());
     rig.on_send =
         Box::new(
@@ -243,7 +245,7 @@ fn what_is_too_large_and_what_is_refused_for_good_is_dead_lettered_whole() {
 #[test]
 fn what_is_refused_for_good_is_dropped_and_counted_where_the_policy_says_so() {
     let mut options = options(1);
-    options.routes[0].policy.on_permanent_failure = Fate::Drop;
+    options.legs[0].policy.on_permanent_failure = Fate::Drop;
     let mut rig = Rig::opened(options, Store::default());
     rig.on_send = Box::new(|_, _| Outcome::NotDone(fault(FaultCode::Refused)));
     rig.deliver("in", message("bad"));
@@ -266,6 +268,43 @@ fn an_entry_whose_route_is_gone_is_dead_lettered() {
     );
     assert_eq!(rig.counters(1).dead_lettered, 1, "counted beside the known routes");
     assert_eq!(rig.delivered.len(), 1);
+}
+
+#[test]
+fn what_is_bound_for_another_binding_of_a_route_goes_there_and_for_one_that_is_gone_nowhere() {
+    let mut second = route("r", "in");
+    second.destination.binding = "second".to_owned();
+    let mut options = options(2);
+    options.legs.push(second);
+    let mut store = Store::default();
+    let bound_for = |binding: &str, id| {
+        let mut entry = (*entry_of(binding, id)).clone();
+        entry.binding = binding.into();
+        Arc::new(entry)
+    };
+    store.rows.insert(Slot(1), segment(1, 1, &[bound_for("second", 7), bound_for("b", 8), bound_for("gone", 9)], 0));
+    let mut rig = Rig::opened(options, store);
+    rig.run_to_rest();
+    assert_eq!(rig.sends.iter().map(|sent| (sent.leg, sent.entries[0].id.0)).collect::<BTreeSet<_>>(), [(0, 8), (1, 7)].into());
+    assert_eq!((rig.counters(0).delivered, rig.counters(1).delivered, rig.counters(2).dead_lettered), (1, 1, 1));
+    let letter = rig.letters.values().next().unwrap();
+    assert_eq!((letter.binding.as_str(), letter.error_code.as_str()), ("gone", "NOT_FOUND"));
+    assert_eq!(letter.last_error, "route `r` has no binding named `gone`");
+}
+
+#[test]
+fn what_was_refused_when_it_came_is_kept_and_dead_lettered_with_its_reason_and_never_sent() {
+    let mut store = Store::default();
+    let mut refused = (*entry_of("refused", 7)).clone();
+    refused.binding = "".into();
+    refused.refusal = Some(Refusal { code: FaultCode::NoBinding, detail: "for a test".to_owned() });
+    store.rows.insert(Slot(1), segment(1, 1, &[Arc::new(refused)], 0));
+    let mut rig = Rig::opened(options(2), store);
+    rig.run_to_rest();
+    assert!(rig.sends.is_empty());
+    let letter = rig.letters.values().next().unwrap();
+    assert_eq!((letter.route.as_str(), letter.binding.as_str(), letter.error_code.as_str()), ("r", "", "NO_BINDING"));
+    assert_eq!(rig.counters(0).dead_lettered, 1, "counted with its route");
 }
 
 #[test]

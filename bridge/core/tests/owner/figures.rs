@@ -8,7 +8,7 @@ use std::time::Duration;
 fn steady(rate: u64, seconds: u64, tight_in_flight: Option<usize>) -> (Calls, u64, Vec<Duration>) {
     let mut options = options(1);
     if let Some(most) = tight_in_flight {
-        options.routes[0].policy.max_in_flight = most;
+        options.legs[0].policy.max_in_flight = most;
     }
     let mut rig = Rig::opened(options, Store::default());
     let began = rig.now;

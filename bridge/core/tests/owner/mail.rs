@@ -111,7 +111,7 @@ fn expired_mail_and_mail_for_nobody_die_as_entries_do() {
     rig.run_for(ms(500));
     assert_eq!((rig.delivered.len(), rig.letters.len()), (0, 2));
     let status = rig.owner.status(rig.wall());
-    assert_eq!((status.routes[0].counters.mailed, status.routes[1].counters.mailed), (1, 1));
+    assert_eq!((status.legs[0].counters.mailed, status.legs[1].counters.mailed), (1, 1));
 }
 
 #[test]

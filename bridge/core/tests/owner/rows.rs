@@ -39,6 +39,9 @@ fn entry() -> impl Strategy<Value = Arc<Entry>> {
             Arc::new(Entry {
                 id: Id128(id),
                 route: route.into(),
+                binding: "b".into(),
+                address: None,
+                refusal: None,
                 source: source.into(),
                 received_at: UnixMillis(received),
                 expires_at: expires.map(UnixMillis),

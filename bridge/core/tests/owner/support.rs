@@ -12,7 +12,7 @@ use causeway_core::message::{Entry, Message};
 use causeway_core::outcome::{Fault, FaultCode, Outcome};
 use causeway_core::rows::{Head, Row, unpack};
 use causeway_core::units::{Instant, UnixMillis};
-use causeway_core::worker::options::{Fate, OwnerOptions, Policy, RouteOptions};
+use causeway_core::worker::options::{Fate, LegOptions, OwnerOptions, Policy};
 use causeway_core::worker::{Effect, End, Event, Observation, Owner};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,6 +39,9 @@ pub fn entry_of(text: &str, id: u128) -> Arc<Entry> {
     Arc::new(Entry {
         id: causeway_core::identity::Id128(id),
         route: "r".into(),
+        binding: "b".into(),
+        address: None,
+        refusal: None,
         source: "in".into(),
         received_at: UnixMillis(0),
         expires_at: None,
@@ -59,11 +62,11 @@ pub fn policy() -> Policy {
     }
 }
 
-pub fn route(id: &str, receiver: &str) -> RouteOptions {
-    RouteOptions {
-        id: id.into(),
+pub fn route(id: &str, receiver: &str) -> LegOptions {
+    LegOptions {
+        route: id.into(),
         receiver: receiver.into(),
-        destination: Destination { binding: format!("{id}-binding"), address: format!("sqs://{id}"), session: "s".to_owned() },
+        destination: Destination { binding: "b".to_owned(), address: format!("sqs://{id}"), session: "s".to_owned() },
         policy: policy(),
         limits: BatchLimits { entries: 10, bytes: 262_144, entry_bytes: 200_000 },
         size_of: Arc::new(|entry| entry.message.payload.len() + 100),
@@ -75,7 +78,7 @@ pub fn route(id: &str, receiver: &str) -> RouteOptions {
 pub fn options(nth: u64) -> OwnerOptions {
     OwnerOptions {
         owner: format!("owner-{nth}"),
-        routes: vec![route("r", "in")],
+        legs: vec![route("r", "in")],
         epoch: None,
         lanes: 1,
         mailbox_poll: None,
@@ -260,6 +263,7 @@ pub fn troubled(call: &Call, trouble: Trouble) -> Answer {
 #[derive(Clone, Debug)]
 pub struct Sent {
     pub at: Instant,
+    pub leg: usize,
     pub entries: Vec<Arc<Entry>>,
 }
 
@@ -372,7 +376,7 @@ impl Rig {
             self.carry_out(effect);
         }
         let status = self.owner.status(self.wall());
-        for (route, status) in status.routes.iter().enumerate() {
+        for (route, status) in status.legs.iter().enumerate() {
             assert_eq!(status.imbalance(), 0, "route {route}: {status:?}");
         }
         self.memory_peak = self.memory_peak.max(status.in_memory);
@@ -399,7 +403,7 @@ impl Rig {
                 );
                 self.acks.push(delivery);
             }
-            Effect::Send { batch, entries, .. } => {
+            Effect::Send { batch, leg, entries, .. } => {
                 self.calls.sends += 1;
                 let outcomes = entries.iter().map(|entry| (self.on_send)(self.now, entry)).collect::<Vec<_>>();
                 for (entry, outcome) in entries.iter().zip(&outcomes) {
@@ -407,7 +411,7 @@ impl Rig {
                         *self.delivered.entry(entry.id).or_insert(0) += 1;
                     }
                 }
-                self.sends.push(Sent { at: self.now, entries });
+                self.sends.push(Sent { at: self.now, leg, entries });
                 self.later(self.send_latency, Event::Sent { batch, outcomes });
             }
             Effect::Park { park, letter } => {
@@ -520,8 +524,8 @@ impl Rig {
         rig
     }
 
-    pub fn counters(&self, route: usize) -> causeway_core::worker::counters::RouteCounters {
-        self.owner.status(self.wall()).routes[route].counters.clone()
+    pub fn counters(&self, route: usize) -> causeway_core::worker::counters::LegCounters {
+        self.owner.status(self.wall()).legs[route].counters.clone()
     }
 }
 

@@ -6,7 +6,7 @@ use causeway_core::dead_letter::{DeadLetter, Destination};
 use causeway_core::identity::{Epoch, Id128, LogName, Slot};
 use causeway_core::message::{Entry, Message, Properties};
 use causeway_core::outcome::{Fault, FaultCode};
-use causeway_core::redrive::{RouteFacts, Routes};
+use causeway_core::redrive::{BindingFacts, RouteFacts, Routes};
 use causeway_core::rows::{Anchor, CODEC_POSTCARD_ZSTD, Row, Segment, pack};
 use causeway_core::units::{Instant, UnixMillis};
 use causeway_ports::Clock;
@@ -29,7 +29,11 @@ impl Clock for RealClock {
 
 pub fn routes() -> Routes {
     let destination = Destination { binding: "b".to_owned(), address: "queue-1".to_owned(), session: "s".to_owned() };
-    let route = |outbox| RouteFacts { destination: destination.clone(), sender: "sender".to_owned(), outbox };
+    let route = |outbox| RouteFacts {
+        bindings: vec![BindingFacts { destination: destination.clone(), sender: "sender".to_owned() }],
+        session: "s".to_owned(),
+        outbox,
+    };
     let routes = [("r".to_owned(), route(true)), ("direct".to_owned(), route(false))];
     Routes::with(BRIDGE, routes.into(), vec!["s".to_owned()]).unwrap()
 }
@@ -44,6 +48,9 @@ pub fn entry(id: u128, route: &str, expires_at: Option<UnixMillis>) -> Arc<Entry
     Arc::new(Entry {
         id: Id128(id),
         route: route.into(),
+        binding: "b".into(),
+        address: None,
+        refusal: None,
         source: "in".into(),
         received_at: UnixMillis(1_000 + id as u64),
         expires_at,

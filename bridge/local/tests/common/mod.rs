@@ -34,6 +34,9 @@ pub fn entry(id: u128) -> Entry {
     Entry {
         id: Id128(id),
         route: "route".into(),
+        binding: "b".into(),
+        address: None,
+        refusal: None,
         source: "source".into(),
         received_at: UnixMillis(1),
         expires_at: None,

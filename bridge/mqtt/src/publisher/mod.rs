@@ -42,7 +42,7 @@ const BATCH_BYTES: usize = 4 * 1024 * 1024;
 /// How the broker is reached, and how much is entrusted to it at a time.
 #[derive(Clone, Debug)]
 pub struct PublisherOptions {
-    /// Broker, client id, TLS, login, keep-alive, connect timeout and pauses. What concerns sessions and subscriptions is not used. The client id must be
+    /// Broker, client id, TLS, login, keep-alive, timeouts and pauses. What concerns wills, sessions and subscriptions is not used. The client id must be
     /// this publisher's alone.
     pub connection: SourceOptions,
     /// Messages without an acknowledgement at most; a broker may announce that it takes fewer.
@@ -91,7 +91,7 @@ impl MqttPublisher {
     pub fn start(options: PublisherOptions, seed: u64) -> Result<Self, MqttConfigError> {
         options.connection.validate()?;
         let connection = &options.connection;
-        let tls = if connection.broker_url.uses_tls() { Some(tls::client_config(&connection.tls)?) } else { None };
+        let tls = if connection.uses_tls() { Some(tls::client_config(&connection.tls)?) } else { None };
         let (jobs, queue) = mpsc::channel(QUEUE);
         let shared = Arc::new(Shared { published: AtomicU64::new(0), max_packet: AtomicUsize::new(MAX_PACKET) });
         let task = tokio::spawn(Task::new(options.clone(), tls, queue, Arc::clone(&shared), seed).run());
@@ -193,9 +193,14 @@ impl MqttSink {
         Self { publisher, options, clock }
     }
 
+    /// What the binding's address came to for this entry, where that differs from one to the next.
+    fn topic_of<'e>(&'e self, entry: &'e Entry) -> &'e str {
+        entry.address.as_deref().unwrap_or(&self.options.topic)
+    }
+
     fn packet(&self, entry: &Entry) -> Result<Packet, Fault> {
         let qos = if self.options.qos == 0 { QoS::AtMostOnce } else { QoS::AtLeastOnce };
-        packet::packet(entry, &self.options.topic, Manner { qos, retain: self.options.retain }, self.clock.wall())
+        packet::packet(entry, self.topic_of(entry), Manner { qos, retain: self.options.retain }, self.clock.wall())
     }
 }
 
@@ -207,7 +212,7 @@ impl Sink for MqttSink {
     }
 
     fn size_of(&self, entry: &Entry) -> usize {
-        packet::size(entry, &self.options.topic)
+        packet::size(entry, self.topic_of(entry))
     }
 
     /// MQTT keeps the order of what is published to a topic, and so does the bridge. An entry without a topic of its own has no place in any order.

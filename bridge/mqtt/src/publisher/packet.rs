@@ -157,6 +157,9 @@ mod tests {
         Entry {
             id: Id128(7),
             route: "r".into(),
+            binding: "b".into(),
+            address: None,
+            refusal: None,
             source: "s".into(),
             received_at: LATER,
             expires_at: None,

@@ -87,6 +87,9 @@ pub(super) struct Task {
     pause: Option<(Instant, Fault)>,
     /// So many messages are published one at a time: the broker ended a connection over one of several, and does not say which.
     suspects: usize,
+    /// Which of the addresses is tried next, counted without end.
+    address: usize,
+    has_connected: bool,
 }
 
 impl Task {
@@ -98,7 +101,17 @@ impl Task {
         seed: u64,
     ) -> Self {
         let SourceOptions { reconnect_delay, reconnect_max_delay, .. } = options.connection;
-        Self { options, tls, jobs, shared, backoff: Backoff::new(reconnect_delay, reconnect_max_delay, seed), pause: None, suspects: 0 }
+        Self {
+            options,
+            tls,
+            jobs,
+            shared,
+            backoff: Backoff::new(reconnect_delay, reconnect_max_delay, seed),
+            pause: None,
+            suspects: 0,
+            address: 0,
+            has_connected: false,
+        }
     }
 
     pub(super) async fn run(mut self) {
@@ -110,17 +123,25 @@ impl Task {
                 job.refuse(fault);
                 continue;
             }
-            let connection = SourceOptions { session_expiry: 0, ..self.options.connection.clone() };
-            let attempt =
-                Attempt { options: &connection, tls: self.tls.clone(), clean_start: true, outgoing_window: self.options.window.max(1) };
+            let connection = SourceOptions { session_expiry: 0, will: None, ..self.options.connection.clone() };
+            let url = connection.url_at(self.address);
+            let attempt = Attempt {
+                options: &connection,
+                url,
+                limit: connection.connect_limit(self.has_connected),
+                tls: self.tls.clone(),
+                clean_start: true,
+                outgoing_window: self.options.window.max(1),
+            };
             match connection::open(&attempt).await {
                 Ok(opened) => {
+                    self.has_connected = true;
                     let Some(end) = self.serve(opened, job).await else { return };
-                    tracing::warn!(code = end.fault.code.as_str(), detail = %end.fault.detail, broker = %connection.broker_url, "the connection for publishing ended");
+                    tracing::warn!(code = end.fault.code.as_str(), detail = %end.fault.detail, broker = %url, "the connection for publishing ended");
                     self.wait_after(end.fault);
                 }
                 Err(end) => {
-                    tracing::warn!(code = end.fault.code.as_str(), detail = %end.fault.detail, broker = %connection.broker_url, "no connection for publishing");
+                    tracing::warn!(code = end.fault.code.as_str(), detail = %end.fault.detail, broker = %url, "no connection for publishing");
                     job.refuse(end.fault.clone());
                     self.wait_after(end.fault);
                 }
@@ -129,6 +150,7 @@ impl Task {
     }
 
     fn wait_after(&mut self, fault: Fault) {
+        self.address = self.address.wrapping_add(1);
         self.pause = Some((Instant::now() + self.backoff.next(), fault));
     }
 
@@ -137,7 +159,7 @@ impl Task {
         let Opened { client, mut event_loop, socket, connack } = opened;
         let terms = Terms::of(&connack, self.options.window);
         self.shared.max_packet.store(terms.max_packet, Ordering::Relaxed);
-        tracing::debug!(broker = %self.options.connection.broker_url, window = terms.window, "connected for publishing");
+        tracing::debug!(window = terms.window, "connected for publishing");
         let mut flights: FuturesUnordered<Flight> = FuturesUnordered::new();
         self.publish(&client, &terms, first, &mut flights);
         let end = self.drive(&client, &mut event_loop, &terms, &mut flights).await;

@@ -4,6 +4,7 @@
 mod broker;
 mod gated;
 mod mosquitto;
+mod older;
 mod packets;
 mod publishing;
 mod publishing_real;
@@ -14,3 +15,4 @@ mod scripted_flow;
 mod secure;
 mod support;
 mod terms;
+mod transports;

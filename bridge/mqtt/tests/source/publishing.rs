@@ -30,6 +30,9 @@ pub fn with(id: u128, payload: impl Into<Bytes>, properties: Properties) -> Arc<
     Arc::new(Entry {
         id: Id128(id),
         route: "r".into(),
+        binding: "b".into(),
+        address: None,
+        refusal: None,
         source: "s".into(),
         received_at: UnixMillis(1_700_000_000_000),
         expires_at: None,

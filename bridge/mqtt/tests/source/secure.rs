@@ -10,13 +10,13 @@ use core::time::Duration;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd};
 use std::process::Command;
 
-struct Authority {
-    pem: String,
+pub struct Authority {
+    pub pem: String,
     issuer: Issuer<'static, KeyPair>,
 }
 
 impl Authority {
-    fn new(name: &str) -> Self {
+    pub fn new(name: &str) -> Self {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -26,7 +26,7 @@ impl Authority {
     }
 
     /// Certificate and key for `names`, as PEM.
-    fn issue(&self, names: &[&str], expired: bool) -> (String, String) {
+    pub fn issue(&self, names: &[&str], expired: bool) -> (String, String) {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(names.iter().map(ToString::to_string).collect::<Vec<_>>()).unwrap();
         params.distinguished_name.push(rcgen::DnType::CommonName, "causeway test");

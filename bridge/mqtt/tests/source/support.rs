@@ -17,8 +17,7 @@ pub fn options(port: u16, filters: &[(&str, &str)]) -> SourceOptions {
     options.unmatched_grace = Duration::ZERO;
     // Most tests end connections right after the login, which looks like a rival. What that costs has tests of its own.
     (options.takeover_delay, options.takeover_max_delay) = (Duration::from_millis(1), Duration::from_millis(1));
-    options.subscriptions =
-        filters.iter().map(|(filter, receiver)| Subscription { filter: (*filter).into(), qos: 1, receiver: (*receiver).into() }).collect();
+    options.subscriptions = filters.iter().map(|(filter, receiver)| Subscription::new(*filter, 1, *receiver)).collect();
     options
 }
 

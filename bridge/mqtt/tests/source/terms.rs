@@ -205,3 +205,19 @@ async fn mosquitto_finds_no_session_after_one_that_could_not_be_accounted_for() 
     present = connected(&mut again).await.1;
     assert!(present, "and keeps the one that was accounted for");
 }
+
+/// Less than was asked for is asked for again after its own time, and the rest goes on.
+#[tokio::test]
+async fn a_lower_grant_is_checked_again() {
+    let broker = ScriptedBroker::new().await;
+    let mut wanted = options(broker.port, &[("a", "r")]);
+    wanted.subscriptions[0].qos_recheck = Duration::from_millis(50);
+    let mut source = source(wanted);
+    let mut peer = broker.welcome(true).await;
+    answer(&mut peer, &[0]).await;
+    connected(&mut source).await;
+    let (granted, refused) = subscribed(&mut source).await;
+    assert_eq!((granted, refused[0].1.code), (0, FaultCode::InvalidConfig));
+    answer(&mut peer, &[1]).await;
+    assert_eq!(subscribed(&mut source).await, (1, Vec::new()));
+}

@@ -51,6 +51,9 @@ fn entry(id: u128, payload: impl Into<Bytes>) -> Arc<Entry> {
     Arc::new(Entry {
         id: Id128(id),
         route: "telemetry".into(),
+        binding: "b".into(),
+        address: None,
+        refusal: None,
         source: "receiver-1".into(),
         received_at: UnixMillis(1_700_000_000_000),
         expires_at: None,
@@ -134,6 +137,9 @@ async fn mail_comes_back_whole(store: Store) {
     let full = Entry {
         id: Id128(u128::MAX),
         route: "ünï ¬ 日本".into(),
+        binding: "b".into(),
+        address: None,
+        refusal: None,
         source: "".into(),
         received_at: UnixMillis(u64::MAX),
         expires_at: Some(UnixMillis(0)),

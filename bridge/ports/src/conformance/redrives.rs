@@ -81,6 +81,9 @@ fn mail_of(letter: &DeadLetter, request: &str) -> Mail {
     let entry = Entry {
         id: letter.id,
         route: letter.route.as_str().into(),
+        binding: "b".into(),
+        address: None,
+        refusal: None,
         source: letter.source.as_str().into(),
         received_at: letter.received_at,
         expires_at: None,

@@ -142,6 +142,12 @@ async fn list(args: ListArgs) -> Result<ExitCode, CliError> {
             break;
         }
     }
+    // A page that is just full may be the last one.
+    if let Some(at) = &continuation
+        && !has_more(&*store, &filter, at).await.map_err(told)?
+    {
+        continuation = None;
+    }
     if args.json {
         let letters: Vec<Value> = letters.iter().map(|letter| view(letter, false)).collect();
         return output::json(&json!({ "letters": letters, "continuation": continuation }));
@@ -166,6 +172,19 @@ async fn list(args: ListArgs) -> Result<ExitCode, CliError> {
     }
     let more = continuation.map(|at| format!("\nthere are more: --continuation {at}")).unwrap_or_default();
     output::line(&format!("{}{more}", table.render()))
+}
+
+/// Whether a letter stands behind `at`.
+async fn has_more(store: &dyn DeadLetters, filter: &DeadLetterFilter, at: &str) -> Result<bool, Fault> {
+    let mut at = Some(at.to_owned());
+    while let Some(from) = at {
+        let page = store.list(filter, 1, Some(&from)).await?;
+        if !page.letters.is_empty() {
+            return Ok(true);
+        }
+        at = page.continuation;
+    }
+    Ok(false)
 }
 
 async fn show(config: &ConfigArgs, id: &str, json: bool) -> Result<ExitCode, CliError> {
@@ -366,6 +385,9 @@ mod tests {
         let entry = Entry {
             id: Id128(7),
             route: "r".into(),
+            binding: "b".into(),
+            address: None,
+            refusal: None,
             source: "in".into(),
             received_at: UnixMillis(1),
             expires_at: None,

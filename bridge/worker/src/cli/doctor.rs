@@ -86,6 +86,10 @@ const fn remedy(code: FaultCode) -> &'static str {
         FaultCode::InvalidPayload
         | FaultCode::PayloadTooLarge
         | FaultCode::Refused
+        | FaultCode::AddressTemplate
+        | FaultCode::NoBinding
+        | FaultCode::HopLimit
+        | FaultCode::MessageFiltered
         | FaultCode::MessageExpired
         | FaultCode::PoisonMessage => "look at the message",
     }

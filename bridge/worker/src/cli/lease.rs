@@ -166,9 +166,20 @@ fn show(key: &str, raw: RawLease, json: bool) -> Result<ExitCode, CliError> {
         return output::json(&value);
     }
     let fields = value.as_object().into_iter().flatten();
-    let lines: Vec<String> =
-        fields.map(|(name, value)| format!("{name:<22} {}", value.as_str().map_or_else(|| value.to_string(), str::to_owned))).collect();
+    let lines: Vec<String> = fields.map(|(name, value)| format!("{name:<22} {}", in_words(name, value))).collect();
     output::line(&lines.join("\n"))
+}
+
+/// A field for people: times as times, and what is not there as a dash.
+fn in_words(name: &str, value: &Value) -> String {
+    let is_time = name.ends_with("_at") || name.ends_with("_since");
+    match (value, value.as_u64()) {
+        (Value::Null, _) => "-".to_owned(),
+        (Value::String(text), _) => text.clone(),
+        (_, Some(0)) if is_time => "-".to_owned(),
+        (_, Some(at)) if is_time => output::time(UnixMillis(at)),
+        _ => value.to_string(),
+    }
 }
 
 fn described(key: &str, raw: RawLease) -> Value {

@@ -6,11 +6,12 @@ use super::error::CliError;
 use super::output::{self, Table};
 use super::{ConfigArgs, load};
 use crate::wiring::{self, Purpose, StoreSet};
-use causeway_core::identity::{LogName, Slot};
+use causeway_core::identity::{LaneId, LogName, Slot};
+use causeway_core::mailbox::{MAX_MOVE_ROWS, MailboxName};
 use causeway_core::outcome::Fault;
 use causeway_core::rows::{Head, Row};
 use causeway_core::units::UnixMillis;
-use causeway_ports::{Clock as _, LogRecord, LogState, Outbox, SystemClock};
+use causeway_ports::{Clock as _, LogRecord, LogState, LogStore, Outbox, SystemClock};
 use clap::Subcommand;
 use serde::Serialize;
 use std::process::ExitCode;
@@ -54,7 +55,12 @@ struct LogStat {
     entries: u64,
     bytes: u64,
     oldest_created_at: Option<UnixMillis>,
+    /// What others left for the log and its owner did not move into it yet, counted up to [`MOST_MAIL`]. Lane 0 tells it for all lanes.
+    mail: u64,
 }
+
+/// Mail is counted so far: one page of it.
+const MOST_MAIL: usize = MAX_MOVE_ROWS;
 
 /// Prints the figures of every log of the configured bridge, or moves them on.
 ///
@@ -72,7 +78,7 @@ pub async fn execute(command: OutboxCommand) -> Result<ExitCode, CliError> {
 type Column = (&'static str, fn(&LogStat, UnixMillis) -> String);
 
 /// What `stat` tells: how much waits.
-const FIGURES: [Column; 10] = [
+const FIGURES: [Column; 11] = [
     LOG,
     STATE,
     EPOCH,
@@ -82,6 +88,7 @@ const FIGURES: [Column; 10] = [
     SEGMENTS,
     ("ENTRIES", |stat, _| stat.entries.to_string()),
     ("BYTES", |stat, _| stat.bytes.to_string()),
+    ("MAIL", |stat, _| if stat.mail < MOST_MAIL as u64 { stat.mail.to_string() } else { format!("{MOST_MAIL} or more") }),
     OLDEST,
 ];
 
@@ -112,7 +119,8 @@ async fn show(config: &ConfigArgs, json: bool, columns: &[Column]) -> Result<Exi
     let stats = stats(outbox.as_ref(), &config.bridge.id).await.map_err(told)?;
     if json {
         let total: u64 = stats.iter().map(|stat| stat.entries).sum();
-        return output::json(&serde_json::json!({ "bridge": config.bridge.id, "entries": total, "logs": stats }));
+        let mail: u64 = stats.iter().map(|stat| stat.mail).sum();
+        return output::json(&serde_json::json!({ "bridge": config.bridge.id, "entries": total, "mail": mail, "logs": stats }));
     }
     let now = SystemClock.wall();
     let mut table = Table::new(&columns.iter().map(|(head, _)| *head).collect::<Vec<_>>());
@@ -131,14 +139,22 @@ fn told(fault: Fault) -> CliError {
 }
 
 /// Reads every lane of every log of the bridge.
-async fn stats(outbox: &dyn Outbox, bridge: &str) -> Result<Vec<LogStat>, Fault> {
+async fn stats(outbox: &dyn LogStore, bridge: &str) -> Result<Vec<LogStat>, Fault> {
     let mut stats = Vec::new();
     for record in outbox.list_logs().await?.iter().filter(|record| record.log.bridge() == bridge) {
         for log in record.of_lanes() {
-            stats.push(stat(outbox, record, &log).await?);
+            stats.push(LogStat { mail: mail(outbox, &log).await?, ..stat(outbox, record, &log).await? });
         }
     }
     Ok(stats)
+}
+
+/// The mail of a session's log, told with its lane 0. A log that a process made for itself is no mailbox's: mail goes to the session.
+async fn mail(mailbox: &dyn LogStore, log: &LogName) -> Result<u64, Fault> {
+    match MailboxName::new(log.bridge(), log.partition()) {
+        Ok(name) if log.lane() == LaneId(0) => Ok(mailbox.read_mail(&name, MOST_MAIL).await?.len() as u64),
+        Ok(_) | Err(_) => Ok(0),
+    }
 }
 
 /// Reads a lane from its head to its tail. Entries are counted, not unpacked; a running owner goes on meanwhile, so figures are of the moment.
@@ -161,6 +177,7 @@ async fn stat(outbox: &dyn Outbox, record: &LogRecord, log: &LogName) -> Result<
         entries: 0,
         bytes: 0,
         oldest_created_at: None,
+        mail: 0,
     };
     if let Some(tail) = tail {
         count(outbox, log, drained, tail.slot, &head, &mut stat).await?;

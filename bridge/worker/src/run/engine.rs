@@ -6,7 +6,7 @@ use causeway_core::lease::row::{OwnerFacts, RawLease};
 use causeway_core::member::{self, Handover, LeaseCounters, Member, Term};
 use causeway_core::outcome::{Fault, Outcome};
 use causeway_core::units::{Instant, UnixMillis};
-use causeway_core::worker::counters::RouteCounters;
+use causeway_core::worker::counters::LegCounters;
 use causeway_core::worker::options::OwnerOptions;
 use causeway_core::worker::{self, Owner};
 
@@ -60,10 +60,10 @@ impl Engine {
     }
 
     /// What earlier owners of this process counted.
-    pub(super) fn past(&self, route: usize) -> RouteCounters {
+    pub(super) fn past(&self, leg: usize) -> LegCounters {
         match self {
-            Self::Alone(_) => RouteCounters::default(),
-            Self::Member(member) => member.past_counters().get(route).cloned().unwrap_or_default(),
+            Self::Alone(_) => LegCounters::default(),
+            Self::Member(member) => member.past_counters().get(leg).cloned().unwrap_or_default(),
         }
     }
 

@@ -5,7 +5,7 @@ mod engine;
 mod lease;
 mod report;
 
-use crate::parts::{LogKind, RouteParts, SessionParts};
+use crate::parts::{LegParts, LogKind, SessionParts};
 use crate::status::{BEAT_INTERVAL, LastFault, LeaseStatus, LogPhase, RefusedFilter, ServiceLevel, SessionStatus};
 use crate::telemetry::AppendResult;
 use causeway_core::drain::{BatchId, BatchLimits};
@@ -15,7 +15,7 @@ use causeway_core::member::{Effect, Part, Reason, Term};
 use causeway_core::message::Entry;
 use causeway_core::outcome::{Fault, FaultCode, Outcome};
 use causeway_core::units::Instant;
-use causeway_core::worker::options::{MEMORY_BYTES, MEMORY_ENTRIES, OwnerOptions, Policy, RouteOptions};
+use causeway_core::worker::options::{LegOptions, MEMORY_BYTES, MEMORY_ENTRIES, OwnerOptions, Policy};
 use causeway_core::worker::{self, End, Observation};
 use causeway_ports::{ConnectionEpoch, Source, SourceEvent};
 use core::time::Duration;
@@ -134,7 +134,7 @@ impl Session {
             (parts.random)().map_err(|fault| RunError::Fault { session: parts.session.clone(), doing: "drawing random bits", fault })?;
         let options = OwnerOptions {
             owner: parts.owner.clone(),
-            routes: parts.routes.iter().map(route_options).collect(),
+            legs: parts.legs.iter().map(leg_options).collect(),
             epoch: None,
             lanes: parts.lanes,
             mailbox_poll: parts.mailbox.as_ref().map(|mailbox| mailbox.poll),
@@ -156,7 +156,7 @@ impl Session {
             lease: parts.lease.as_ref().map(|_| LeaseStatus::default()),
             ..SessionStatus::default()
         };
-        let routes = parts.routes.len();
+        let legs = parts.legs.len();
         Ok(Self {
             engine: Engine::new(&parts, options, now),
             term: Term(0),
@@ -166,8 +166,8 @@ impl Session {
             source: None,
             stopping: false,
             status,
-            dead_letters: vec![BTreeMap::new(); routes],
-            retries: vec![0; routes],
+            dead_letters: vec![BTreeMap::new(); legs],
+            retries: vec![0; legs],
             published_at: Instant::default(),
             dirty: true,
             term_began: now,
@@ -342,7 +342,7 @@ impl Session {
                     source.acknowledge(delivery);
                 }
             }
-            worker::Effect::Send { batch, route, entries, delays } => self.send(batch, route, entries, delays),
+            worker::Effect::Send { batch, leg, entries, delays } => self.send(batch, leg, entries, delays),
             worker::Effect::Park { park, letter } => self.dispatch.park(park, letter),
             worker::Effect::CloseSource => self.close_source().await,
             worker::Effect::Observe(observation) => self.observe(observation),
@@ -398,10 +398,10 @@ impl Session {
         self.held.send_replace(held);
     }
 
-    fn send(&mut self, batch: BatchId, route: usize, entries: Vec<Arc<Entry>>, delays: Vec<Duration>) {
-        let Some(parts) = self.parts.routes.get(route) else { return };
+    fn send(&mut self, batch: BatchId, leg: usize, entries: Vec<Arc<Entry>>, delays: Vec<Duration>) {
+        let Some(parts) = self.parts.legs.get(leg) else { return };
         self.due_since = None;
-        let (metrics, id) = (self.parts.metrics.clone(), parts.id.clone());
+        let (metrics, id) = (self.parts.metrics.clone(), parts.route.clone());
         metrics.observe_dispatch_delays(&id, delays);
         let observe = move |took: Duration, outcomes: &[Outcome<()>]| metrics.observe_send(&id, took, outcomes);
         let bound = SendBound { timeout: parts.policy.send_timeout.get(), given_up_after: self.parts.stale_claim };
@@ -420,7 +420,7 @@ impl Session {
 
     fn observe(&mut self, observation: Observation) {
         let session = self.parts.session.as_str();
-        let route_id = |route: usize| self.parts.routes.get(route).map_or("", |route| route.id.as_str()).to_owned();
+        let route_of = |leg: usize| self.parts.legs.get(leg).map_or("", |leg| leg.route.as_str()).to_owned();
         match observation {
             Observation::Opened { epoch, slots_to_recover } => {
                 info!(epoch = epoch.0, slots_to_recover, log = %self.parts.log, "log opened");
@@ -442,28 +442,28 @@ impl Session {
                 self.dirty |= core::mem::take(&mut self.status.store_failing);
                 self.parts.metrics.observe_append(session, AppendResult::Stored, took, entries, bytes)
             }
-            Observation::Delivered { route, latency } => {
-                self.parts.metrics.observe_deliveries(&route_id(route), [latency]);
+            Observation::Delivered { leg, latency } => {
+                self.parts.metrics.observe_deliveries(&route_of(leg), [latency]);
                 if self.sending_fails {
                     self.sending_fails = false;
                     self.status.last_fault = None;
-                    info!(route = %route_id(route), "the destination accepts messages again");
+                    info!(route = %route_of(leg), "the destination accepts messages again");
                 }
             }
-            Observation::Retried { route, fault } => {
-                if let Some(retries) = self.retries.get_mut(route) {
+            Observation::Retried { leg, fault } => {
+                if let Some(retries) = self.retries.get_mut(leg) {
                     *retries += 1;
                 }
                 self.sending_fails = true;
                 self.fault("send", &fault);
             }
-            Observation::DeadLettered { route, code } => {
-                if let Some(letters) = self.dead_letters.get_mut(route) {
+            Observation::DeadLettered { leg, code } => {
+                if let Some(letters) = self.dead_letters.get_mut(leg) {
                     *letters.entry(code).or_insert(0) += 1;
                 }
-                warn!(route = %route_id(route), code = code.as_str(), "dead-lettered");
+                warn!(route = %route_of(leg), code = code.as_str(), "dead-lettered");
             }
-            Observation::Dropped { route, code } => warn!(route = %route_id(route), code = code.as_str(), "dropped, as the policy says"),
+            Observation::Dropped { leg, code } => warn!(route = %route_of(leg), code = code.as_str(), "dropped, as the policy says"),
             Observation::StoreFault(fault) => self.fault("outbox", &fault),
             Observation::DeadLetterFault(fault) => self.fault("dead letters", &fault),
         }
@@ -543,11 +543,11 @@ async fn next_of(source: &mut Option<Box<dyn Source>>) -> SourceEvent {
     }
 }
 
-fn route_options(parts: &RouteParts) -> RouteOptions {
+fn leg_options(parts: &LegParts) -> LegOptions {
     let limits = parts.sink.limits();
     let (measure, order) = (Arc::clone(&parts.sink), Arc::clone(&parts.sink));
-    RouteOptions {
-        id: parts.id.as_str().into(),
+    LegOptions {
+        route: parts.route.as_str().into(),
         receiver: parts.receiver.as_str().into(),
         destination: parts.destination.clone(),
         policy: Policy::from(&parts.policy),

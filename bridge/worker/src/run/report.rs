@@ -2,11 +2,11 @@
 
 use super::Session;
 use super::engine::Event;
-use crate::parts::{Adopted, LogKind, RouteParts};
+use crate::parts::{Adopted, LegParts, LogKind};
 use crate::status::{DropReason, Failover, LogPhase, OutboxDepth, RouteStatus, ServiceLevel, SessionRole};
 use causeway_core::lease::row::OwnerFacts;
 use causeway_core::units::UnixMillis;
-use causeway_core::worker::counters::{self, RouteCounters};
+use causeway_core::worker::counters::{self, LegCounters};
 use causeway_core::worker::{OwnerStatus, Phase};
 use core::time::Duration;
 use tracing::info;
@@ -31,11 +31,15 @@ impl Session {
         self.due_since = due.then(|| self.due_since.unwrap_or(now));
         self.status.drain_stalled_since = self.due_since;
         self.tell_the_lease();
-        let routes = (0..self.parts.routes.len()).filter_map(|index| {
-            let parts = self.parts.routes.get(index)?;
-            Some(self.route_status(index, parts, owner.as_ref().and_then(|owner| owner.routes.get(index))))
-        });
-        let mut routes: Vec<RouteStatus> = routes.collect();
+        let mut routes: Vec<RouteStatus> = Vec::new();
+        for (index, parts) in self.parts.legs.iter().enumerate() {
+            let leg = self.leg_status(index, parts, owner.as_ref().and_then(|owner| owner.legs.get(index)));
+            // The account of a route is that of all its legs.
+            match routes.last_mut().filter(|route| route.id == leg.id) {
+                Some(route) => route.add(&leg),
+                None => routes.push(leg),
+            }
+        }
         match &self.parts.kind {
             LogKind::OfSession => self.parts.status.publish(self.status.clone(), routes),
             LogKind::OfProcess(adopted) => {
@@ -103,7 +107,7 @@ impl Session {
     }
 
     fn tell_of_owner(&mut self, owner: &OwnerStatus, wall: UnixMillis) {
-        let unloaded: u64 = owner.routes.iter().map(|route| route.counters.unloaded).sum();
+        let unloaded: u64 = owner.legs.iter().map(|leg| leg.counters.unloaded).sum();
         self.status.epoch = (owner.epoch.0 > 0).then_some(owner.epoch);
         self.status.log = match owner.phase {
             Phase::Opening => LogPhase::Opening,
@@ -129,12 +133,12 @@ impl Session {
         }
     }
 
-    fn route_status(&self, index: usize, parts: &RouteParts, present: Option<&counters::RouteStatus>) -> RouteStatus {
-        let mut counters: RouteCounters = self.engine.past(index);
+    fn leg_status(&self, index: usize, parts: &LegParts, present: Option<&counters::LegStatus>) -> RouteStatus {
+        let mut counters: LegCounters = self.engine.past(index);
         let present = present.cloned().unwrap_or_default();
         counters.add(&present.counters);
         RouteStatus {
-            id: parts.id.clone(),
+            id: parts.route.clone(),
             session: self.parts.session.clone(),
             received: counters.received,
             recovered: counters.recovered,

@@ -15,14 +15,14 @@ pub use subscriptions::storage_identity;
 
 use crate::adoption::{Adoptable, Adoption};
 use crate::hints::HintBoard;
-use crate::parts::{LogKind, MailboxParts, NamedSinks, RandomBits, RouteParts, SessionParts};
+use crate::parts::{LegParts, LogKind, MailboxParts, NamedSinks, RandomBits, SessionParts};
 use crate::status::{LeaseStatus, SessionRole, SessionStatus, StatusBoard};
 use crate::telemetry::Metrics;
 use capped::CappedSink;
 use causeway_aws::{AwsClients, AwsOptions, SqsOptions, SqsSink};
 use causeway_core::adoption::Adopter;
 use causeway_core::config::model::{OutboxOptions, Receiver, Route, Session, SessionMode};
-use causeway_core::config::{Config, Secret, SqsSenderSettings, StoreBackend};
+use causeway_core::config::{Config, Id, Secret, SqsSenderSettings, StoreBackend};
 use causeway_core::dead_letter::Destination;
 use causeway_core::identity::{LogName, partition_of_process};
 use causeway_core::lease::row::OwnerFacts;
@@ -199,7 +199,7 @@ fn session_parts(
         MailboxName::new(&config.bridge.id, &session.id).map_err(|error| WiringError::new(part.as_str(), "E_ID", error.to_string()))?;
     let mailbox = stores.mailbox.clone().map(|store| MailboxParts { store, name, poll: limits.mailbox_poll.get() });
     let options = source_options(config, session, &part)?;
-    let routes: Vec<RouteParts> = routes.iter().map(|route| route_parts(config, route, &session.id, sinks)).collect::<Result<_, _>>()?;
+    let legs: Vec<Vec<LegParts>> = routes.iter().map(|route| leg_parts(config, route, &session.id, sinks)).collect::<Result<_, _>>()?;
     let status = SessionStatus {
         id: session.id.to_string(),
         broker: options.broker_url.to_string(),
@@ -218,7 +218,7 @@ fn session_parts(
         lease: lease::lease_parts(config, session, &part, &log, stores, shared)?,
         kind: if of_process { LogKind::OfProcess(watch::Sender::default().subscribe()) } else { LogKind::OfSession },
         log,
-        routes,
+        legs: legs.into_iter().flatten().collect(),
         outbox,
         lanes: session.lanes,
         mailbox,
@@ -265,18 +265,25 @@ pub fn hint_token(config: &Config) -> Option<&Secret> {
     config.http.hint_token.as_ref().filter(|_| exclusive)
 }
 
-fn route_parts(config: &Config, route: &Route, session: &str, sinks: &[(String, Arc<dyn Sink>)]) -> Result<RouteParts, WiringError> {
+/// A route to each of its bindings, in their order.
+fn leg_parts(config: &Config, route: &Route, session: &str, sinks: &[(String, Arc<dyn Sink>)]) -> Result<Vec<LegParts>, WiringError> {
     let part = format!("routes ({})", route.id);
     let missing = |what: &str| WiringError::new(part.as_str(), "E_REFERENCE", format!("{what} does not exist"));
-    let binding = route.bindings.first().and_then(|id| config.binding(id)).ok_or_else(|| missing("its binding"))?;
-    let sink = sinks.iter().find(|(id, _)| *id == *binding.sender_id).ok_or_else(|| missing("its binding's sender"))?;
-    Ok(RouteParts {
-        id: route.id.to_string(),
-        receiver: route.receiver_id.to_string(),
-        destination: Destination { binding: binding.id.to_string(), address: binding.address.clone(), session: session.to_owned() },
-        sink: sink.1.at(&binding.address).unwrap_or_else(|| Arc::clone(&sink.1)),
-        policy: route.policy.clone(),
-    })
+    let leg = |id: &Id| {
+        let binding = config.binding(id).ok_or_else(|| missing("a binding of it"))?;
+        let sink = sinks.iter().find(|(id, _)| *id == *binding.sender_id).ok_or_else(|| missing("the sender of a binding of it"))?;
+        Ok(LegParts {
+            route: route.id.to_string(),
+            receiver: route.receiver_id.to_string(),
+            destination: Destination { binding: binding.id.to_string(), address: binding.address.clone(), session: session.to_owned() },
+            sink: sink.1.at(&binding.address).unwrap_or_else(|| Arc::clone(&sink.1)),
+            policy: route.policy.clone(),
+        })
+    };
+    if route.bindings.is_empty() {
+        return Err(missing("its binding"));
+    }
+    route.bindings.iter().map(leg).collect()
 }
 
 /// What `/topology` shows of the configuration: ids and kinds, no addresses with secrets, no options.

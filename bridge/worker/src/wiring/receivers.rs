@@ -1,8 +1,8 @@
 //! Receivers that have no session: queues.
 
 use super::lease::Claim;
-use super::{Shared, StoreSet, WiringError, lease, route_parts};
-use crate::parts::{LogKind, MailboxParts, RandomBits, SessionParts, StartSource};
+use super::{Shared, StoreSet, WiringError, lease, leg_parts};
+use crate::parts::{LegParts, LogKind, MailboxParts, RandomBits, SessionParts, StartSource};
 use crate::status::{LeaseStatus, SessionRole, SessionStatus};
 use causeway_aws::{AwsClients, Queue, SqsSource, SqsSourceOptions};
 use causeway_core::config::Config;
@@ -103,7 +103,7 @@ pub(super) fn receiver_parts(
     let queue = match &options.queue {
         Queue::Url(text) | Queue::Name(text) => text.clone(),
     };
-    let routes = routes.iter().map(|route| route_parts(config, route, &name, sinks)).collect::<Result<_, _>>()?;
+    let legs: Vec<Vec<LegParts>> = routes.iter().map(|route| leg_parts(config, route, &name, sinks)).collect::<Result<_, _>>()?;
     let status = SessionStatus {
         id: name.clone(),
         broker: queue.clone(),
@@ -122,7 +122,7 @@ pub(super) fn receiver_parts(
         lease,
         kind: if of_process { LogKind::OfProcess(watch::Sender::default().subscribe()) } else { LogKind::OfSession },
         log,
-        routes,
+        legs: legs.into_iter().flatten().collect(),
         outbox,
         lanes: 1,
         mailbox,

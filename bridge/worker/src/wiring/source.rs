@@ -3,9 +3,9 @@
 use super::WiringError;
 use crate::parts::StartSource;
 use async_trait::async_trait;
-use causeway_core::config::model::{ClientIdSuffix, ProtocolVersion, Session, SessionMode};
+use causeway_core::config::model::{ClientIdSuffix, MessageIdSource, ProtocolVersion, Session, SessionMode};
 use causeway_core::config::{ClientCertificate, Config, Credentials, MqttSettings, TlsSettings, TrustAnchors};
-use causeway_mqtt::{BrokerUrl, CaSource, ClientIdentity, Secret, SourceOptions, Subscription, TlsOptions};
+use causeway_mqtt::{BrokerUrl, CaSource, ClientIdentity, Protocol, Secret, SourceOptions, Subscription, TlsOptions, Will};
 use causeway_ports::{DeliveryId, Source, SourceCounters, SourceEvent};
 use core::time::Duration;
 use std::path::Path;
@@ -17,18 +17,27 @@ use std::sync::Arc;
 /// The first thing that makes no sense or is not built.
 pub fn source_options(config: &Config, session: &Session, part: &str) -> Result<SourceOptions, WiringError> {
     let settings = session.mqtt();
-    refuse_unbuilt(session, &settings, part)?;
     let field = |name: &str| format!("{part}.options.session.{name}");
-    let url = settings.broker.urls.first().ok_or_else(|| WiringError::new(field("broker_url"), "E_BROKER_URL", "there is none"))?;
-    let broker_url =
-        BrokerUrl::parse(&url.to_string()).map_err(|error| WiringError::new(field("broker_url"), error.code(), error.to_string()))?;
+    if matches!(settings.credentials, Credentials::Uri(_)) {
+        return Err(WiringError::not_built(
+            field("credentials_uri"),
+            "credentials from elsewhere; use `username` and `password: ${VARIABLE}`",
+        ));
+    }
+    let (broker_url, other_urls) = addresses(&settings, &field)?;
     let mut options = SourceOptions::new(broker_url, client_id(session, &settings, config.bridge.is_clustered(), part)?);
+    options.other_urls = other_urls;
+    options.protocol = match session.options.session.protocol_version {
+        ProtocolVersion::V5 => Protocol::V5,
+        ProtocolVersion::V311 => Protocol::V311,
+    };
     options.clean_start = settings.clean_start;
     options.session_expiry = settings.session_expiry_seconds;
     options.keep_alive = settings.keep_alive.unwrap_or_default();
     options.receive_maximum = settings.receive_maximum;
     options.max_packet_bytes = settings.max_packet_bytes;
     options.connect_timeout = settings.connect_timeout;
+    options.reconnect_timeout = settings.reconnect_timeout;
     options.reconcile_timeout = settings.reconcile_timeout;
     options.unmatched_grace = session.options.session.unmatched_grace.get();
     options.strict_subscriptions = session.strict_subscriptions;
@@ -39,49 +48,47 @@ pub fn source_options(config: &Config, session: &Session, part: &str) -> Result<
         let password = Secret::new(password.as_ref().map_or("", |secret| secret.reveal()));
         options.credentials = Some(causeway_mqtt::Credentials { username: username.clone(), password });
     }
-    if options.broker_url.uses_tls() {
+    if settings.broker.urls.iter().any(causeway_core::config::BrokerUrl::is_tls) {
         options.tls = tls_options(&settings.broker.tls, &field("tls"))?;
     }
+    options.will =
+        settings.will.map(|will| Will { topic: will.topic, payload: will.payload.into_bytes(), qos: will.qos, retain: will.retain });
+    options.no_local = settings.no_local;
+    options.content_hash = (session.options.session.message_id == MessageIdSource::ContentHash)
+        .then(|| settings.broker.urls.first().map(ToString::to_string))
+        .flatten();
     options.subscriptions = subscriptions(config, session);
     options.validate().map_err(|error| WiringError::new(part, error.code(), error.to_string()))?;
     Ok(options)
 }
 
-/// What `check` accepts and this source cannot do.
-fn refuse_unbuilt(session: &Session, settings: &MqttSettings, part: &str) -> Result<(), WiringError> {
-    let written = &session.options.session;
-    let refuse = |name: &str, what: &str| Err(WiringError::not_built(format!("{part}.options.session.{name}"), what));
-    if settings.broker.urls.len() > 1 {
-        return refuse("broker_urls", "several addresses of one broker");
-    }
-    if settings.broker.urls.iter().any(causeway_core::config::BrokerUrl::is_websocket) {
-        return refuse("broker_url", "websockets");
-    }
-    if written.protocol_version != ProtocolVersion::V5 {
-        return refuse("protocol_version", "MQTT 3.1.1");
-    }
-    if settings.will.is_some() {
-        return refuse("will", "wills");
-    }
-    if settings.no_local {
-        return refuse("no_local", "`no_local`");
-    }
-    if matches!(settings.credentials, Credentials::Uri(_)) {
-        return refuse("credentials_uri", "credentials from elsewhere; use `username` and `password: ${VARIABLE}`");
-    }
-    Ok(())
+/// The first address, and those that are tried after it.
+fn addresses(settings: &MqttSettings, field: &dyn Fn(&str) -> String) -> Result<(BrokerUrl, Vec<BrokerUrl>), WiringError> {
+    let mut urls = settings.broker.urls.iter().map(|url| {
+        BrokerUrl::parse(&url.to_string()).map_err(|error| WiringError::new(field("broker_url"), error.code(), error.to_string()))
+    });
+    let first = urls.next().ok_or_else(|| WiringError::new(field("broker_url"), "E_BROKER_URL", "there is none"))??;
+    Ok((first, urls.collect::<Result<_, _>>()?))
 }
 
+/// The name by which the broker knows this process.
 fn client_id(session: &Session, settings: &MqttSettings, clustered: bool, part: &str) -> Result<String, WiringError> {
     let id = &settings.client_id;
     Ok(match session.options.session.client_id_suffix {
         // Replicas that share their work connect at the same time, and a broker lets one client of a name in. What an ephemeral session leaves
         // behind nobody comes back for, so that any name will do.
         None if clustered && session.session_mode == SessionMode::Ephemeral => random_suffix(id, part)?,
-        None => id.clone(),
-        Some(ClientIdSuffix::Hostname) => format!("{id}-{}", crate::instance::host_name()),
         Some(ClientIdSuffix::Nonce) => random_suffix(id, part)?,
+        None | Some(ClientIdSuffix::Hostname) => lasting_client_id(session, settings),
     })
+}
+
+/// The client identifier without what is new at every start.
+pub(super) fn lasting_client_id(session: &Session, settings: &MqttSettings) -> String {
+    match session.options.session.client_id_suffix {
+        Some(ClientIdSuffix::Hostname) => format!("{}-{}", settings.client_id, crate::instance::host_name()),
+        None | Some(ClientIdSuffix::Nonce) => settings.client_id.clone(),
+    }
 }
 
 /// `id`, `-`, and eight random digits.
@@ -98,7 +105,10 @@ fn subscriptions(config: &Config, session: &Session) -> Vec<Subscription> {
     receivers
         .flat_map(|receiver| {
             let id: Arc<str> = Arc::from(receiver.id.as_str());
-            receiver.topics.iter().map(move |topic| Subscription { filter: topic.topic.clone(), qos: topic.qos, receiver: Arc::clone(&id) })
+            receiver.topics.iter().map(move |topic| Subscription {
+                qos_recheck: topic.options.subscription.qos_recheck_interval.get(),
+                ..Subscription::new(topic.topic.clone(), topic.qos, Arc::clone(&id))
+            })
         })
         .collect()
 }

@@ -27,10 +27,12 @@ pub(super) fn subscription_parts(session: &Session, stores: &StoreSet, options: 
 /// The session's name in the store of managed subscriptions.
 pub fn storage_identity(session: &Session) -> Option<String> {
     let settings = session.mqtt();
+    // What the broker keeps it keeps for the whole name.
+    let client_id = super::source::lasting_client_id(session, &settings);
     let broker_url = settings.broker.urls.first()?.to_string();
     let identity = BrokerSession {
         broker_url: &broker_url,
-        client_id: &settings.client_id,
+        client_id: &client_id,
         session_mode: session.session_mode,
         clean_start: settings.clean_start,
         session_expiry: settings.session_expiry_seconds,

@@ -4,7 +4,8 @@ use super::emulators::{DUMMY_KEY, REGION};
 use anyhow::{Context as _, Result};
 use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_sdk_sqs::config::Credentials;
-use std::collections::BTreeMap;
+use aws_sdk_sqs::types::QueueAttributeName;
+use std::collections::{BTreeMap, HashMap};
 
 /// Where the services are, and clients of them.
 #[derive(Clone, Debug)]
@@ -32,7 +33,8 @@ impl Aws {
     /// # Errors
     /// SQS refuses or does not answer.
     pub async fn create_queue(&self, name: &str) -> Result<String> {
-        let created = self.sqs.create_queue().queue_name(name).send().await;
+        let fifo = name.ends_with(".fifo").then(|| HashMap::from([(QueueAttributeName::FifoQueue, "true".to_owned())]));
+        let created = self.sqs.create_queue().queue_name(name).set_attributes(fifo).send().await;
         created
             .map_err(|fault| anyhow::anyhow!("{}", explain(&fault)))
             .with_context(|| format!("cannot create the queue {name} at {}", self.endpoint))?

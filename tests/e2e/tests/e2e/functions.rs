@@ -18,13 +18,13 @@ use xtask::stack::{StackOptions, Store, repository};
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A function as `scripts/lambda` starts it on the stack of the rig.
-async fn function(name: &str, rig: &Rig) -> Function {
+pub async fn function(name: &str, rig: &Rig) -> Function {
     let mut environment = rig.launch.environment.clone();
     environment.insert("CAUSEWAY_CONFIG_INLINE".to_owned(), std::fs::read_to_string(&rig.launch.config).unwrap());
     Function::start(&lambda::binary(name).await.unwrap(), name, &lambda::function_environment(environment)).await.unwrap()
 }
 
-async fn invoke(function: &Function, event: &[u8]) -> Value {
+pub async fn invoke(function: &Function, event: &[u8]) -> Value {
     let (answer, _) = function.invoke(event, TIMEOUT).await.unwrap();
     assert!(!answer.failed, "{answer:?}");
     answer.payload

@@ -27,6 +27,9 @@ fn mail(run: &Run, index: u64) -> Mail {
     let entry = Entry {
         id: Id128(u128::from(index) + 1),
         route: "ingest".into(),
+        binding: "to-sqs".into(),
+        address: None,
+        refusal: None,
         source: "telemetry-in".into(),
         received_at: UnixMillis(1_700_000_000_000),
         expires_at: None,

@@ -7,6 +7,7 @@ mod broker;
 mod copies;
 mod crash;
 mod exclusive;
+mod fifo;
 mod functions;
 mod lanes;
 mod lease;

@@ -17,7 +17,7 @@ use causeway_core::log::{Answer, Call, Channel};
 use causeway_core::message::{Entry, Message};
 use causeway_core::outcome::Outcome;
 use causeway_core::units::{Instant, UnixMillis};
-use causeway_core::worker::options::{Fate, OwnerOptions, Policy, RouteOptions};
+use causeway_core::worker::options::{Fate, LegOptions, OwnerOptions, Policy};
 use causeway_core::worker::{Effect, End, Event, Observation, Owner};
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
@@ -196,10 +196,10 @@ fn options(term: u64, epoch: Epoch) -> OwnerOptions {
         backoff: Backoff { initial: Duration::from_millis(20), max: Duration::from_millis(20), multiplier: 1.0, jitter: 0.0 },
         send_timeout: Duration::from_secs(1),
     };
-    let route = RouteOptions {
-        id: "r".into(),
+    let route = LegOptions {
+        route: "r".into(),
         receiver: "in".into(),
-        destination: Destination::default(),
+        destination: Destination { binding: "b".to_owned(), ..Destination::default() },
         policy,
         limits: BatchLimits { entries: 1, bytes: 1_000, entry_bytes: 1_000 },
         size_of: Arc::new(|_| 10),
@@ -208,7 +208,7 @@ fn options(term: u64, epoch: Epoch) -> OwnerOptions {
     let base = (u128::from(term) + 1) << 64;
     OwnerOptions {
         owner: name_of(term),
-        routes: vec![route],
+        legs: vec![route],
         epoch: Some(epoch),
         lanes: 1,
         mailbox_poll: None,

@@ -7,7 +7,7 @@ use causeway_core::drain::BatchLimits;
 use causeway_core::drain::retry::Backoff;
 use causeway_core::identity::Epoch;
 use causeway_core::log::writer::SegmentOptions;
-use causeway_core::worker::options::{Fate, OwnerOptions, Policy, RouteOptions};
+use causeway_core::worker::options::{Fate, LegOptions, OwnerOptions, Policy};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -145,10 +145,10 @@ pub fn options(nth: usize, epoch: Option<Epoch>, lanes: u32, adopts: bool, dice:
         send_timeout: Duration::from_secs(1),
     };
     let limits = BatchLimits { entries: dice.pick(&[1, 3, 10]), bytes: dice.pick(&[250, 1_000]), entry_bytes: 250 };
-    let routes = ROUTES.iter().enumerate().map(|(route, receiver)| RouteOptions {
-        id: format!("r{route}").into(),
+    let routes = ROUTES.iter().enumerate().map(|(route, receiver)| LegOptions {
+        route: format!("r{route}").into(),
         receiver: (*receiver).into(),
-        destination: Destination::default(),
+        destination: Destination { binding: "b".to_owned(), ..Destination::default() },
         policy,
         limits,
         size_of: Arc::new(|entry| 100 + entry.message.payload.len()),
@@ -156,7 +156,7 @@ pub fn options(nth: usize, epoch: Option<Epoch>, lanes: u32, adopts: bool, dice:
     });
     OwnerOptions {
         owner: format!("n{nth}"),
-        routes: routes.collect(),
+        legs: routes.collect(),
         epoch,
         lanes,
         mailbox_poll: (!adopts).then_some(MAILBOX_POLL),

@@ -350,6 +350,9 @@ impl World {
         let entry = Arc::new(Entry {
             id,
             route: format!("r{route}").into(),
+            binding: "b".into(),
+            address: None,
+            refusal: None,
             source: "mail".into(),
             received_at: self.wall(),
             expires_at: None,

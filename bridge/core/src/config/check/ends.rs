@@ -138,6 +138,7 @@ fn mqtt_receiver(check: &mut Check<'_>, at: &str, receiver: &Receiver) {
     }
     for (index, topic) in receiver.topics.iter().enumerate() {
         subscription(check, &format!("{topics_at}[{index}]"), receiver, topic);
+        overlap(check, &format!("{topics_at}[{index}].topic"), &receiver.topics[..index], topic);
         if receiver.topics[..index].iter().any(|other| other.topic == topic.topic) {
             check.error(
                 "E_TOPIC_TWICE",
@@ -205,6 +206,41 @@ fn subscription(check: &mut Check<'_>, at: &str, receiver: &Receiver, topic: &To
             format!("clustered MQTT receiver requires $share/ topic prefix or exclusive session to prevent N-fold message duplication; got \"{}\"", topic.topic),
             format!("write `$share/GROUP/{}`, or `session_mode: exclusive`", topic.topic),
         );
+    }
+}
+
+/// Brokers may deliver a message once for each filter that matches it, and then nothing tells the copies from two messages.
+fn overlap(check: &mut Check<'_>, at: &str, earlier: &[Topic], topic: &Topic) {
+    let inner = |topic: &'_ str| if topic.starts_with("$share/") { share_filter(topic).map(str::to_owned) } else { Some(topic.to_owned()) };
+    let Some(filter) = inner(&topic.topic).filter(|filter| is_filter(filter)) else { return };
+    let other = earlier.iter().find(|other| {
+        other.topic != topic.topic && inner(&other.topic).is_some_and(|other| is_filter(&other) && overlaps(&filter, &other))
+    });
+    if let Some(other) = other {
+        check.warning(
+            "W_TOPIC_OVERLAP",
+            at,
+            &[],
+            format!("\"{}\" and \"{}\" match the same topics: a broker may deliver such a message once for each", topic.topic, other.topic),
+            "keep the wider one, or expect copies; they have an id each",
+        );
+    }
+}
+
+/// Whether there is a topic that both filters match.
+fn overlaps(one: &str, other: &str) -> bool {
+    let hidden = |a: &str, b: &str| a.starts_with('$') && b.starts_with(['+', '#']);
+    if hidden(one, other) || hidden(other, one) {
+        return false;
+    }
+    let (mut ones, mut others) = (one.split('/'), other.split('/'));
+    loop {
+        match (ones.next(), others.next()) {
+            // `#` stands for the level above it too, and for any number of levels below.
+            (Some("#"), _) | (_, Some("#")) | (None, None) => return true,
+            (Some(a), Some(b)) if a == b || a == "+" || b == "+" => {}
+            _ => return false,
+        }
     }
 }
 

@@ -285,6 +285,13 @@ fn protocol(check: &mut Check<'_>, session_at: &str, at: &str, session: &Session
         }
         return;
     }
+    check.warning(
+        "W_V311",
+        &version,
+        &[],
+        "MQTT 3.1.1 has no message expiry, user properties, content type or correlation data, no reasons for refusals and no subscription identifiers (of filters that overlap, the first one decides); the broker alone decides for how long it keeps a session, how much it sends ahead, and that retained messages come again with every connection; a message above max_payload_bytes ends the connection, and a session that could not be accounted for when it began has to be named by `baseline`",
+        "write `protocol_version: v5` where the broker can do it",
+    );
     let lacks = [
         ("no_local", options.no_local),
         ("session_expiry_interval", options.session_expiry_interval > 0),

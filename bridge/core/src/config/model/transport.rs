@@ -390,8 +390,7 @@ pub struct Sender {
     /// `sqs`, for a sender without a session.
     #[serde(default)]
     pub transport: Option<Transport>,
-    /// For MQTT: the session whose broker and login it uses. It publishes on a connection of its own, whose client identifier is the session's with
-    /// `-out-` and a random text.
+    /// For MQTT: the session whose broker and login it uses. It publishes on a connection of its own, whose client identifier is the session's with `-out-` and a random text.
     #[serde(default)]
     pub session_id: Option<Id>,
     /// Options of the transport.

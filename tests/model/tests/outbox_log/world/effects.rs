@@ -28,7 +28,7 @@ impl World {
             self.mix(&format!("{effects:?}"));
         }
         self.ledger.ensure(!was_finished || effects.is_empty(), || format!("n{node} did something after its end: {effects:?}"));
-        for (route, status) in status.routes.iter().enumerate() {
+        for (route, status) in status.legs.iter().enumerate() {
             self.ledger.ensure(status.imbalance() == 0, || format!("n{node}, route {route}: unbalanced: {status:?}"));
         }
         self.ledger.memory(status.in_memory, bound, status.lanes.len());

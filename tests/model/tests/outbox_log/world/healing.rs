@@ -14,7 +14,7 @@ impl World {
         self.knobs.calm();
         for node in 0..self.nodes.len() {
             self.seen.returned +=
-                self.nodes[node].owner.status(UnixMillis(0)).routes.iter().map(|route| route.counters.returned).sum::<u64>();
+                self.nodes[node].owner.status(UnixMillis(0)).legs.iter().map(|route| route.counters.returned).sum::<u64>();
             self.nodes[node].alive = false;
             self.give_back(node);
         }

@@ -13,7 +13,7 @@ use causeway_core::units::{Instant, UnixMillis};
 use causeway_ports::Clock;
 use causeway_ports::fake::{Injection, LeaseCall, OutboxCall};
 use causeway_sim::rng::Rng;
-use causeway_worker::parts::{LeaseParts, LogKind, RandomBits, RouteParts, SessionParts};
+use causeway_worker::parts::{LeaseParts, LegParts, LogKind, RandomBits, SessionParts};
 use causeway_worker::run::{RunError, SessionEnd, run_session};
 use causeway_worker::status::StatusBoard;
 use causeway_worker::telemetry::Metrics;
@@ -369,10 +369,10 @@ fn parts(host: &Host, clock: Arc<HostClock>, bits: Mutex<Rng>, stop: Cancellatio
         subscriptions_wanted: 1,
         log: LogName::new("b", "s", 0).unwrap(),
         kind: LogKind::OfSession,
-        routes: vec![RouteParts {
-            id: "r".to_owned(),
+        legs: vec![LegParts {
+            route: "r".to_owned(),
             receiver: "in".to_owned(),
-            destination: Destination::default(),
+            destination: Destination { binding: "b".to_owned(), ..Destination::default() },
             sink: Arc::clone(&shared) as Arc<dyn causeway_ports::Sink>,
             policy: Policy::default(),
         }],
