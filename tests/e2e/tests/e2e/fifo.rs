@@ -72,8 +72,18 @@ fn letters() -> Vec<DeadLetter> {
         };
         let received_at = UnixMillis(now.0 - 60_000 + number);
         let id = Id128(u128::from(now.0) << 64 | u128::from(number));
-        let entry =
-            Entry { id, route: "ingest".into(), source: "telemetry-in".into(), received_at, expires_at: None, message, redrive: None };
+        let entry = Entry {
+            id,
+            route: "ingest".into(),
+            binding: "to-sqs".into(),
+            address: None,
+            refusal: None,
+            source: "telemetry-in".into(),
+            received_at,
+            expires_at: None,
+            message,
+            redrive: None,
+        };
         let destination = Destination { binding: "to-sqs".to_owned(), address: "telemetry".to_owned(), session: "mqtt-conn".to_owned() };
         DeadLetter::new(&entry, &destination, &Fault::new(FaultCode::NotAuthorized, "the queue's policy refused it"), 5, received_at)
     };
