@@ -110,7 +110,8 @@ pub struct Place {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionEpoch(pub u64);
 
-/// One delivery: the `ordinal`-th of its connection, counted from 1. Acknowledging it acknowledges every earlier one of that connection.
+/// One delivery: the `ordinal`-th of its connection, counted from 1. Where a source is acknowledged in the order of arrival, acknowledging one
+/// acknowledges every earlier one of its connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeliveryId {
     /// The connection that it came by.

@@ -6,7 +6,9 @@
 pub mod adoption;
 pub mod config;
 pub mod dead_letter;
+pub mod dispatch;
 pub mod drain;
+pub mod hold;
 pub mod housekeeping;
 pub mod identity;
 pub mod lease;

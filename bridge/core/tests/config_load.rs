@@ -202,6 +202,7 @@ fn what_this_release_does_runs_and_what_it_does_not_is_named() {
         ("exclusive", include_str!("../../../tests/fixtures/valid/clustered_ha.yaml")),
         ("ephemeral", include_str!("../../../tests/fixtures/valid/ephemeral_shared.yaml")),
         ("fifo", include_str!("../../../tests/fixtures/valid/fifo.yaml")),
+        ("hold", include_str!("../../../tests/fixtures/valid/direct_hold.yaml")),
         ("session", SESSION),
         ("older broker", OLDER_BROKER),
     ] {
@@ -212,7 +213,6 @@ fn what_this_release_does_runs_and_what_it_does_not_is_named() {
         ("pacing", SCENARIO, "routes[0].session.drain_strategy"),
         ("share", include_str!("../../../tests/fixtures/valid/clustered_share.yaml"), "sessions[0].session_mode"),
         ("sqs", include_str!("../../../tests/fixtures/valid/sqs_to_sqs.yaml"), "receivers[0].transport"),
-        ("hold", include_str!("../../../tests/fixtures/valid/direct_hold.yaml"), "routes[0].delivery_mode"),
         ("spill", include_str!("../../../tests/fixtures/valid/spill_outbox.yaml"), "routes[0].delivery_mode"),
         ("fan_out", include_str!("../../../tests/fixtures/valid/fan_out.yaml"), "routes[0].dispatch_mode"),
         ("rules", include_str!("../../../tests/fixtures/valid/resolver_rules.yaml"), "routes[0].resolver"),

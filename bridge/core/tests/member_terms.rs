@@ -37,7 +37,9 @@ fn options(owner: &str) -> (MemberOptions, OwnerOptions) {
     let owner = OwnerOptions {
         owner: owner.to_owned(),
         legs: Vec::new(),
+        dispatch: std::sync::Arc::default(),
         epoch: None,
+        acknowledge: causeway_core::hold::Order::OfArrival,
         lanes: 1,
         mailbox_poll: None,
         retire_when_drained: false,

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use causeway_core::dead_letter::Destination;
 use causeway_core::drain::BatchLimits;
 use causeway_core::drain::retry::Backoff;
+use causeway_core::hold::Order;
 use causeway_core::housekeeping::Request;
 use causeway_core::identity::{ConnectionEpoch, DeliveryId, Epoch, Id128, LaneId, LogName, Slot, partition_of_process};
 use causeway_core::lease::row::{LeaseRow, OwnerFacts, Tuple};
@@ -17,7 +18,7 @@ use causeway_core::message::Message;
 use causeway_core::outcome::{Fault, Outcome};
 use causeway_core::rows::Head;
 use causeway_core::units::{Instant, UnixMillis};
-use causeway_core::worker::options::{Fate, LegOptions, OwnerOptions, Policy};
+use causeway_core::worker::options::{Delivery, Fate, LegOptions, OwnerOptions, Policy, to_first_legs};
 use causeway_core::worker::{Effect, Event, Owner};
 use causeway_duties::housekeeping::{Bridge, Chores, Depth, Ports, Prunable, Pruned, Report, run};
 use causeway_local::memory::{MemoryDeadLetters, MemoryLeases, MemoryOutbox};
@@ -285,6 +286,7 @@ fn owner_options() -> OwnerOptions {
         route: "r".into(),
         receiver: "in".into(),
         destination: Destination { binding: "b".to_owned(), ..Destination::default() },
+        delivery: Delivery::Logged,
         policy,
         limits: BatchLimits { entries: 10, bytes: 1 << 20, entry_bytes: 1 << 20 },
         size_of: Arc::new(|entry| entry.message.payload.len()),
@@ -292,8 +294,10 @@ fn owner_options() -> OwnerOptions {
     };
     OwnerOptions {
         owner: "w#1".to_owned(),
+        dispatch: to_first_legs(core::slice::from_ref(&route)),
         legs: vec![route],
         epoch: Some(Epoch(2)),
+        acknowledge: Order::OfArrival,
         lanes: 1,
         mailbox_poll: None,
         retire_when_drained: false,

@@ -83,8 +83,9 @@ pub trait Source: Send {
     /// The next event. Cancel-safe: dropping the future loses nothing.
     async fn next(&mut self) -> SourceEvent;
 
-    /// Acknowledges every delivery of that connection up to and including `up_to`. Ignored where that connection is gone: its messages come again.
-    fn acknowledge(&mut self, up_to: DeliveryId);
+    /// Acknowledges. Where acknowledgements go in order of arrival (MQTT): every delivery of that connection up to and including this one. Where each goes
+    /// by itself (SQS): this one alone. Ignored where that connection is gone: its messages come again.
+    fn acknowledge(&mut self, delivery: DeliveryId);
 
     /// Stops reading: what is not handed over yet stays with the other side. `false` starts again. Keep-alive goes on.
     fn pause(&mut self, paused: bool);

@@ -61,6 +61,7 @@ impl Adoption {
     /// Looks and adopts until it is told to stop.
     pub async fn run(mut self) {
         let Some(first) = self.sessions.first().map(|session| session.parts.clone()) else { return };
+        let Some(outbox) = first.outbox.clone() else { return };
         let ttls = self.sessions.iter().filter_map(|session| session.parts.lease.as_ref().map(|lease| lease.member.upkeep.ttl));
         let Some(ttl) = ttls.min() else { return };
         let mut jitter = Jitter::new(self.jitter_seed);
@@ -74,7 +75,7 @@ impl Adoption {
             }
             let now = first.clock.now();
             left_alone.retain(|_, until| now < *until);
-            let candidates = match self.candidates(first.outbox.as_ref()).await {
+            let candidates = match self.candidates(outbox.as_ref()).await {
                 Ok(candidates) => candidates,
                 Err(fault) => {
                     warn!(code = fault.code.as_str(), detail = %fault.detail, "the registered logs cannot be listed; looking again");

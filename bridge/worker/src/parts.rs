@@ -5,10 +5,13 @@ use crate::status::{RouteStatus, StatusBoard};
 use crate::telemetry::Metrics;
 use causeway_core::config::model::{DrainCeiling, OutboxOptions, Policy};
 use causeway_core::dead_letter::Destination;
+use causeway_core::dispatch::Dispatch;
+use causeway_core::hold::Order;
 use causeway_core::identity::LogName;
 use causeway_core::lease::Held;
 use causeway_core::member::MemberOptions;
 use causeway_core::outcome::{Fault, FaultCode};
+use causeway_core::worker::options::Delivery;
 use causeway_ports::{Clock, ConnectionGate, DeadLetters, Leases, Mailbox, MailboxName, ManagedSubscriptions, Outbox, Sink, Source};
 use core::time::Duration;
 use std::collections::BTreeSet;
@@ -109,8 +112,12 @@ pub struct SessionParts {
     pub kind: LogKind,
     /// The legs that the session feeds: its routes in the order of the configuration, each to every one of its bindings.
     pub legs: Vec<LegParts>,
-    /// The log's store.
-    pub outbox: Arc<dyn Outbox>,
+    /// Which of them a message goes by.
+    pub dispatch: Arc<Dispatch>,
+    /// The log's store; `None` where there is no log, because every route's messages are held by the source.
+    pub outbox: Option<Arc<dyn Outbox>>,
+    /// How the source takes acknowledgements.
+    pub acknowledge: Order,
     /// How many lanes the log shall have.
     pub lanes: u32,
     /// Where others leave entries for this log; `None` where nobody can.
@@ -203,6 +210,8 @@ pub struct LegParts {
     pub destination: Destination,
     /// Where its entries are sent.
     pub sink: Arc<dyn Sink>,
+    /// How its messages get there.
+    pub delivery: Delivery,
     /// What to do with entries that do not go through.
     pub policy: Policy,
 }

@@ -4,6 +4,8 @@
 use causeway_core::adoption::Adopter;
 use causeway_core::config::model::{Bridge, OutboxOptions, Policy};
 use causeway_core::dead_letter::Destination;
+use causeway_core::dispatch::Dispatch;
+use causeway_core::hold::Order;
 use causeway_core::identity::{LogName, lease_of, partition_of_process};
 use causeway_core::lease::holder::Upkeep;
 use causeway_core::lease::row::{LeaseRow, OwnerFacts, Tuple};
@@ -13,6 +15,7 @@ use causeway_core::log::LogState;
 use causeway_core::member::MemberOptions;
 use causeway_core::outcome::{Fault, FaultCode, Outcome};
 use causeway_core::units::UnixMillis;
+use causeway_core::worker::options::Delivery;
 use causeway_local::memory::{MemoryLeases, MemoryOutbox};
 use causeway_ports::fake::{FakeBroker, FakeSink, SinkAnswer};
 use causeway_ports::{Leases, Outbox, Sink, SystemClock};
@@ -99,14 +102,17 @@ impl Process {
             subscriptions_wanted: 1,
             log: log.clone(),
             kind: LogKind::OfProcess(report.subscribe()),
+            dispatch: Arc::new(Dispatch::to_first([("r", "in", "b")])),
             legs: vec![LegParts {
                 route: "r".to_owned(),
                 receiver: "in".to_owned(),
                 destination: Destination { binding: "b".to_owned(), ..Destination::default() },
                 sink: Arc::clone(&world.sink) as Arc<dyn Sink>,
+                delivery: Delivery::Logged,
                 policy: Policy::default(),
             }],
-            outbox: Arc::clone(&world.outbox) as Arc<dyn Outbox>,
+            outbox: Some(Arc::clone(&world.outbox) as Arc<dyn Outbox>),
+            acknowledge: Order::OfArrival,
             lanes: 1,
             mailbox: None,
             limits: OutboxOptions::default(),

@@ -5,6 +5,7 @@ mod common;
 
 use causeway_core::config::Secret;
 use causeway_core::config::model::{Bridge, OutboxOptions};
+use causeway_core::hold::Order;
 use causeway_core::identity::LogName;
 use causeway_core::lease::holder::Upkeep;
 use causeway_core::lease::row::{LeaseRow, OwnerFacts};
@@ -97,7 +98,9 @@ impl Member {
             log: LogName::new("b", "s", 0).unwrap(),
             kind: LogKind::OfSession,
             legs: Vec::new(),
-            outbox: Arc::clone(outbox),
+            dispatch: Arc::default(),
+            outbox: Some(Arc::clone(outbox)),
+            acknowledge: Order::OfArrival,
             lanes: 1,
             mailbox: None,
             limits: OutboxOptions::default(),

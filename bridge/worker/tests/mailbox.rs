@@ -3,12 +3,15 @@
 
 use causeway_core::config::model::{Bridge, OutboxOptions, Policy};
 use causeway_core::dead_letter::Destination;
+use causeway_core::dispatch::Dispatch;
+use causeway_core::hold::Order;
 use causeway_core::identity::{Id128, LaneId, LogName, Slot};
 use causeway_core::mailbox::{Mail, MailboxName};
 use causeway_core::message::{Entry, Message};
 use causeway_core::outcome::{Fault, FaultCode};
 use causeway_core::rows::{Row, unpack};
 use causeway_core::units::UnixMillis;
+use causeway_core::worker::options::Delivery;
 use causeway_local::memory::MemoryOutbox;
 use causeway_local::sqlite::{OpenMode, SqliteStore};
 use causeway_ports::SystemClock;
@@ -65,14 +68,17 @@ fn start<S: LogStore + 'static>(
         subscriptions_wanted: 1,
         log: LogName::new("b", "s", 0).unwrap(),
         kind: LogKind::OfSession,
+        dispatch: Arc::new(Dispatch::to_first([("r", "in", "b")])),
         legs: vec![LegParts {
             route: "r".to_owned(),
             receiver: "in".to_owned(),
             destination: Destination { binding: "b".to_owned(), ..Destination::default() },
             sink: Arc::clone(sink) as Arc<dyn Sink>,
+            delivery: Delivery::Logged,
             policy: Policy::default(),
         }],
-        outbox: Arc::clone(store) as Arc<dyn Outbox>,
+        outbox: Some(Arc::clone(store) as Arc<dyn Outbox>),
+        acknowledge: Order::OfArrival,
         lanes: LANES,
         mailbox: Some(MailboxParts { store: Arc::clone(store) as Arc<dyn Mailbox>, name: mailbox(), poll: Duration::from_millis(5) }),
         limits: OutboxOptions::default(),

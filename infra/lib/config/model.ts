@@ -14,6 +14,7 @@ export interface BridgeConfig {
   receivers?: Receiver[];
   senders?: Sender[];
   bindings?: Binding[];
+  processors?: Processor[];
   routes?: Route[];
   http?: Http;
 }
@@ -116,6 +117,27 @@ export interface Route {
   session?: RouteSession;
 }
 
+export interface Condition {
+  field?: string;
+  operator?: string;
+  value?: string | number | boolean;
+  values?: unknown[];
+}
+
+export interface Processor {
+  id?: string;
+  type?: string;
+  options?: {
+    action?: string;
+    invert?: boolean;
+    conditions?: Condition[];
+    binding?: string;
+    mappings?: { from?: string; to?: string; type?: string }[];
+    from?: string;
+    default?: string;
+  };
+}
+
 export interface Policy {
   max_in_flight?: number;
   ack_after?: string;
@@ -136,7 +158,7 @@ export interface Resolver {
   default_binding?: string;
   header_key?: string;
   header_map?: Record<string, string>;
-  rules?: { operator?: string; value?: string | number | boolean; values?: unknown[]; binding?: string }[];
+  rules?: (Condition & { binding?: string })[];
 }
 
 export interface RouteSession {

@@ -1,5 +1,5 @@
 //! The real program, invoked as Lambda invokes it, on Amazon DynamoDB Local (or what stands for it).
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "tests")]
 
 use aws_sdk_dynamodb::types::{AttributeValue, TimeToLiveSpecification};
 use bytes::Bytes;
@@ -130,6 +130,7 @@ async fn a_long_log_is_swept_within_the_time_of_each_run_which_goes_on_where_the
         let answer = invoke(&function, &event, timeout).await;
         assert!(answer.payload["duration_ms"].as_u64().unwrap() < timeout.as_millis() as u64 && answer.payload["errors"] == json!([]));
         (deleted, runs) = (deleted + swept(&answer, "segments_deleted"), runs + 1);
+        println!("run {runs}: {} segments in {} ms", swept(&answer, "segments_deleted"), answer.payload["duration_ms"]);
         if answer.payload["truncated"] == json!(false) {
             break;
         }

@@ -75,6 +75,25 @@ impl Role {
     }
 }
 
+/// When the source is acknowledged: `routes[].delivery_mode`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DeliveryMode {
+    /// Once the outbox has the message.
+    #[default]
+    SharedOutbox,
+    /// Once the queue has it. There is no outbox at all then.
+    DirectHold,
+}
+
+impl DeliveryMode {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::SharedOutbox => "shared_outbox",
+            Self::DirectHold => "direct_hold",
+        }
+    }
+}
+
 /// The session of the configuration.
 pub const SESSION: &str = "mqtt-conn";
 /// The client id that every worker connects with.
@@ -115,6 +134,8 @@ pub struct Settings {
     pub lanes: u32,
     /// What the names of the tables begin with.
     pub tables: String,
+    /// `routes[].delivery_mode`.
+    pub delivery_mode: DeliveryMode,
     /// `stores.outbox.options.segment_max_messages`.
     pub segment_max_messages: u32,
     /// Whether several workers share the session, of which one owns it at a time. Needs DynamoDB.
@@ -146,6 +167,7 @@ impl Settings {
             receive_maximum: 192,
             lanes: 1,
             tables: TABLES.to_owned(),
+            delivery_mode: DeliveryMode::default(),
             segment_max_messages: 200,
             exclusive: false,
             shared_subscription: false,
@@ -194,6 +216,13 @@ impl Settings {
             String::new()
         };
         let broker_url = if self.exclusive { format!("${{{BROKER_URL}}}") } else { self.broker_url.clone() };
+        let (outbox, ack_after) = match self.delivery_mode {
+            DeliveryMode::SharedOutbox => {
+                let segments = format!("\n      segment_max_messages: {}", self.segment_max_messages);
+                (format!("\n  outbox:\n    {}{segments}", store("outbox")), "\n      ack_after: outbox_persist")
+            }
+            DeliveryMode::DirectHold => (String::new(), ""),
+        };
         let template = include_str!("worker.yaml");
         let (template, session_mode) = if self.shared_subscription {
             let template = template
@@ -210,7 +239,9 @@ impl Settings {
             .replace("{{lanes}}", &self.lanes.to_string())
             .replace("{{shared_stores}}", &shared_stores)
             .replace("{{route_session}}", &route_session)
-            .replace("{{outbox}}", &store("outbox"))
+            .replace("{{outbox}}", &outbox)
+            .replace("{{delivery_mode}}", self.delivery_mode.name())
+            .replace("{{ack_after}}", ack_after)
             .replace("{{dlq}}", &(store("dlq") + &retention))
             .replace("{{broker_url}}", &broker_url)
             .replace("{{queue_url}}", &self.queue_url)
@@ -225,7 +256,6 @@ impl Settings {
             .replace("{{keep_alive}}", &self.keep_alive.to_string())
             .replace("{{max_in_flight}}", &self.max_in_flight.to_string())
             .replace("{{receive_maximum}}", &self.receive_maximum.to_string())
-            .replace("{{segment_max_messages}}", &self.segment_max_messages.to_string())
     }
 
     /// What a crash may repeat, from the limits alone: the larger of what the worker reports and this is never wrong, only generous.

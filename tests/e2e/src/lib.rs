@@ -17,7 +17,7 @@ use xtask::proxy::Proxy;
 use xtask::rig::{Rig, drain};
 use xtask::stack::aws::explain;
 use xtask::stack::{StackOptions, Store};
-use xtask::worker::{Role, Settings, Worker, exposure_terms};
+use xtask::worker::{DeliveryMode, Role, Settings, Worker, exposure_terms};
 
 /// How long the queue may stay silent while messages are missing, before the test gives up and the ledger says what is lost.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -46,6 +46,8 @@ pub struct Setup {
     pub dlq_retention: Option<u64>,
     /// Lanes of the session's log.
     pub lanes: u32,
+    /// When the source is acknowledged.
+    pub delivery_mode: DeliveryMode,
     /// Whether the queue is a FIFO queue.
     pub fifo: bool,
     /// Sends at a time. `None`: as many as the program has by default.
@@ -70,6 +72,7 @@ impl Setup {
             shared_subscription: false,
             dlq_retention: None,
             lanes: 1,
+            delivery_mode: DeliveryMode::default(),
             fifo: false,
             max_in_flight: None,
             layer: None,
@@ -113,6 +116,7 @@ impl Run {
             settings.shared_subscription = setup.shared_subscription;
             settings.dlq_retention = setup.dlq_retention;
             settings.lanes = setup.lanes;
+            settings.delivery_mode = setup.delivery_mode;
             settings.max_in_flight = setup.max_in_flight.unwrap_or(settings.max_in_flight);
         })
         .await?;

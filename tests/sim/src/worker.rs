@@ -8,6 +8,7 @@ use crate::store::number_of;
 use causeway_core::dead_letter::Destination;
 use causeway_core::drain::retry::Backoff;
 use causeway_core::drain::{BatchId, BatchLimits, ParkId};
+use causeway_core::hold::Order;
 use causeway_core::identity::{EntryId, Id128, LaneId, Position};
 use causeway_core::lease::holder::Upkeep;
 use causeway_core::lease::row::{OwnerFacts, Tuple};
@@ -17,7 +18,7 @@ use causeway_core::log::writer::SegmentOptions;
 use causeway_core::member::{Effect, Member, MemberOptions, Part, Term};
 use causeway_core::subscriptions::{Generation, Plan};
 use causeway_core::units::{Instant, UnixMillis};
-use causeway_core::worker::options::{Fate, LegOptions, OwnerOptions, Policy};
+use causeway_core::worker::options::{Delivery, Fate, LegOptions, OwnerOptions, Policy, to_first_legs};
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -376,6 +377,7 @@ fn owner_options(name: String, ttl: Duration, knobs: &Knobs, rng: &mut Rng) -> O
         route: "r".into(),
         receiver: "in".into(),
         destination: destination(),
+        delivery: Delivery::Logged,
         policy,
         limits: BatchLimits { entries: 10, bytes: 262_144, entry_bytes: 200_000 },
         size_of: Arc::new(|entry| number_of(entry).count_ones() as usize + 100),
@@ -383,8 +385,10 @@ fn owner_options(name: String, ttl: Duration, knobs: &Knobs, rng: &mut Rng) -> O
     };
     OwnerOptions {
         owner: name,
+        dispatch: to_first_legs(core::slice::from_ref(&route)),
         legs: vec![route],
         epoch: None,
+        acknowledge: Order::OfArrival,
         lanes: knobs.lanes,
         mailbox_poll: knobs.mailbox_poll.map(Duration::from_nanos),
         retire_when_drained: false,

@@ -3,7 +3,7 @@
 //! Whoever builds a feature deletes its line here.
 
 use super::fault::{Fault, Severity};
-use super::model::{Config, DeliveryMode, DispatchMode, Route, SessionMode};
+use super::model::{Config, DeliveryMode, Route, SessionMode};
 use super::{Loaded, tree};
 
 /// Fields that are refused wherever they are written. `[]` stands for any element of a list.
@@ -19,9 +19,6 @@ const FIELDS: &[(&str, &str)] = &[
     ("receivers[].options.profile", "a profile of a receiver's own"),
     ("routes[].policy.depth_cache_ttl", "a bounded outbox"),
     ("routes[].policy.max_outbox_depth", "a bounded outbox"),
-    ("routes[].policy.on_filtered", "processors"),
-    ("routes[].processors", "processors"),
-    ("routes[].resolver", "resolvers"),
     ("routes[].session.drain_batch_size", "pacing of retries and recovery"),
     ("routes[].session.drain_interval", "pacing of retries and recovery"),
     ("routes[].session.drain_max_batch_size", "pacing of retries and recovery"),
@@ -59,12 +56,7 @@ const USES: &[fn(&Config) -> Vec<Use>] = &[
         })
     },
     |config| each("bindings", &config.bindings, "session_id", "an outbox of a binding's own", |binding| binding.session_id.is_some()),
-    |config| each("bindings", &config.bindings, "address", "placeholders in addresses", |binding| binding.address.contains('{')),
-    |config| routes(config, "delivery_mode", "direct_hold", |route| route.delivery_mode == DeliveryMode::DirectHold),
     |config| routes(config, "delivery_mode", "spill_outbox", |route| route.delivery_mode == DeliveryMode::SpillOutbox),
-    |config| routes(config, "dispatch_mode", "fan_out", |route| route.dispatch_mode == DispatchMode::FanOut),
-    |config| routes(config, "bindings", "choosing among several bindings", |route| route.bindings.len() > 1),
-    |config| routes(config, "trust_bridge_headers", "believing headers of other bridges", |route| route.trust_bridge_headers),
 ];
 
 /// Everything in the configuration that this release does not carry out, in the order of the files.
@@ -83,9 +75,7 @@ pub fn not_built(loaded: &Loaded) -> Vec<Fault> {
 }
 
 fn fault(loaded: &Loaded, path: String, what: &str) -> Fault {
-    let remedy = if what == "direct_hold" {
-        "write `delivery_mode: shared_outbox`".to_owned()
-    } else if loaded.is_set(&path) {
+    let remedy = if loaded.is_set(&path) {
         "remove it, or wait for a release that has it".to_owned()
     } else {
         "leave it out, or wait for a release that has it".to_owned()

@@ -31,6 +31,8 @@ struct State {
     findings: Vec<Finding>,
     /// Values that are left out, by path.
     taken_out: BTreeSet<String>,
+    /// Elements of lists for which nothing can stand in: they are passed over.
+    passed_over: BTreeSet<String>,
     /// Required fields that stand-ins replace: path of the mapping, name of the field.
     stand_ins: BTreeSet<(String, &'static str)>,
     unknown: BTreeSet<String>,
@@ -123,9 +125,12 @@ impl State {
     }
 
     fn push(&mut self, path: String, at: Mark, code: &'static str, message: String, remedy: String) -> bool {
-        let fresh = self.taken_out.insert(path.clone());
+        if !self.taken_out.insert(path.clone()) {
+            // Not even nothing is a value here: an address for example.
+            return path.ends_with(']') && self.passed_over.insert(path);
+        }
         self.findings.push(Finding { path, at, code, message, remedy, suspect: None });
-        fresh
+        true
     }
 }
 
@@ -463,12 +468,14 @@ impl<'de> SeqAccess<'de> for Elements<'_> {
     type Error = DecodeError;
 
     fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, DecodeError> {
-        let Some(node) = self.nodes.next() else {
-            return Ok(None);
-        };
-        let path = element(&self.de.path, self.index);
-        self.index += 1;
-        self.de.child(path, node.at, Some(node)).open(|de| seed.deserialize(de)).map(Some)
+        for node in self.nodes.by_ref() {
+            let path = element(&self.de.path, self.index);
+            self.index += 1;
+            if !self.de.state.borrow().passed_over.contains(&path) {
+                return self.de.child(path, node.at, Some(node)).open(|de| seed.deserialize(de)).map(Some);
+            }
+        }
+        Ok(None)
     }
 }
 

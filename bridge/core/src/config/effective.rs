@@ -246,10 +246,10 @@ impl Config {
         self.routes.iter().filter_map(|route| route.session.as_ref()).find(|block| block.session_id.as_str() == session_id)
     }
 
-    /// Whether each process has a log of its own for this session, because several run it at the same time.
+    /// Whether each process has a log of its own for this session, because several run it at the same time. Without an outbox there are no logs.
     #[must_use]
     pub fn has_logs_of_processes(&self, session: &Session) -> bool {
-        self.bridge.is_clustered() && session.session_mode != SessionMode::Exclusive
+        self.stores.outbox.is_some() && self.bridge.is_clustered() && session.session_mode != SessionMode::Exclusive
     }
 
     /// The timing of a session's lease.

@@ -3,12 +3,14 @@
 //! Entries of a lane leave in slot order, those of several lanes in the order in which they were taken up. One that has to wait for its next attempt
 //! lets others pass; how far they may get ahead of it is bounded, because everything settled behind it has to be remembered.
 //!
+//! What a leg sends while its source holds it unacknowledged goes the same way; it has no place in a log ([`Origin::Held`]).
+//!
 //! Where a leg keeps order, each of its entries has a key, and of one key only the oldest entry that is not settled is ever ready, waiting,
 //! in flight or being parked; the others stand in line behind it. So a batch never holds two of a key, and no retry is overtaken by its own key.
 
 pub mod retry;
 
-use crate::identity::{Id128, LaneId, Place, Position};
+use crate::identity::{ConnectionEpoch, DeliveryId, Id128, LaneId, Place, Position};
 use crate::message::Entry;
 use crate::units::Instant;
 use core::time::Duration;
@@ -18,8 +20,8 @@ use std::sync::Arc;
 /// An entry on its way to a destination.
 #[derive(Clone, Debug)]
 pub struct Item {
-    /// Where it stands in the log.
-    pub place: Place,
+    /// What keeps it until it is settled.
+    pub origin: Origin,
     /// Its turn: given by [`Drain::admit`].
     pub turn: u64,
     /// The entry.
@@ -36,6 +38,35 @@ pub struct Item {
     pub ready_at: Instant,
     /// What it must not overtake: the older entries of its leg with the same key. `None`: it keeps no order.
     pub key: Option<OrderKey>,
+}
+
+/// What keeps an entry until it is settled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Origin {
+    /// The log, at this place.
+    Log(Place),
+    /// The source, which has not been told that this delivery is done with.
+    Held(DeliveryId),
+}
+
+impl Origin {
+    /// The place in the log, where the log keeps it.
+    #[must_use]
+    pub const fn place(self) -> Option<Place> {
+        match self {
+            Self::Log(place) => Some(place),
+            Self::Held(_) => None,
+        }
+    }
+
+    /// The delivery, where the source keeps it.
+    #[must_use]
+    pub const fn delivery(self) -> Option<DeliveryId> {
+        match self {
+            Self::Held(delivery) => Some(delivery),
+            Self::Log(_) => None,
+        }
+    }
 }
 
 /// A hash of what decides the order of entries. Two keys that share one only wait for each other more than they had to.
@@ -110,7 +141,7 @@ impl Sending {
     }
 }
 
-/// What one lane of the log has in memory.
+/// What one lane of the log, or the source, has in memory.
 #[derive(Clone, Copy, Debug, Default)]
 struct Share {
     count: usize,
@@ -124,6 +155,7 @@ pub struct Drain {
     paces: Vec<Pace>,
     legs: Vec<Sending>,
     shares: Vec<Share>,
+    held: Share,
     waiting: BTreeMap<(Instant, u64), Item>,
     flights: HashMap<BatchId, Vec<Item>>,
     parks: HashMap<ParkId, Item>,
@@ -141,6 +173,7 @@ impl Drain {
             legs: paces.iter().map(|_| Sending::default()).collect(),
             paces,
             shares: Vec::new(),
+            held: Share::default(),
             waiting: BTreeMap::new(),
             flights: HashMap::new(),
             parks: HashMap::new(),
@@ -155,8 +188,20 @@ impl Drain {
         self.shares.get(lane.index()).copied().unwrap_or_default()
     }
 
-    fn share_mut(&mut self, lane: LaneId) -> &mut Share {
-        share_of(&mut self.shares, lane)
+    fn share_mut(&mut self, origin: Origin) -> &mut Share {
+        share_of(&mut self.shares, &mut self.held, origin)
+    }
+
+    /// Entries that the source holds.
+    #[must_use]
+    pub const fn held(&self) -> usize {
+        self.held.count
+    }
+
+    /// What those weigh, in bytes.
+    #[must_use]
+    pub const fn held_weight(&self) -> usize {
+        self.held.weight
     }
 
     /// Entries of `lane` in memory that are not settled.
@@ -214,6 +259,14 @@ impl Drain {
             + self.waiting.values().chain(self.parks.values()).filter(|item| item.leg == leg).count()
     }
 
+    /// Entries of `leg` that the source holds, but for those being sent or parked.
+    #[must_use]
+    pub fn idle_held_of(&self, leg: usize) -> usize {
+        let waiting = self.waiting.values().filter(|item| item.leg == leg);
+        let unsent = self.legs.get(leg).into_iter().flat_map(Sending::unsent);
+        waiting.chain(unsent).filter(|item| item.origin.delivery().is_some()).count()
+    }
+
     /// The attempts of entries of `lane` that were tried and are not settled, oldest first, at most `limit`.
     #[must_use]
     pub fn attempts(&self, lane: LaneId, limit: usize) -> Vec<(Position, u32)> {
@@ -223,8 +276,10 @@ impl Drain {
             .chain(self.parks.values())
             .chain(self.flights.values().flatten())
             .chain(self.legs.iter().flat_map(Sending::unsent))
-            .filter(|item| item.attempts > 0 && item.place.lane == lane)
-            .map(|item| (item.place.position, item.attempts))
+            .filter(|item| item.attempts > 0)
+            .filter_map(|item| Some((item.origin.place()?, item.attempts)))
+            .filter(|(place, _)| place.lane == lane)
+            .map(|(place, attempts)| (place.position, attempts))
             .collect();
         attempts.sort_unstable();
         attempts.truncate(limit);
@@ -276,7 +331,7 @@ impl Drain {
         let weight = item.entry.message.weight();
         self.count += 1;
         self.weight += weight;
-        let share = self.share_mut(item.place.lane);
+        let share = self.share_mut(item.origin);
         share.count += 1;
         share.weight += weight;
     }
@@ -317,8 +372,10 @@ impl Drain {
     /// `eager` sends whatever is ready; nothing leaves that stands behind the limit of its lane (`limits`, by lane; a lane that is missing there has
     /// none). Entries that `is_expired` means do not go with the batch.
     pub fn launch(&mut self, now: Instant, eager: bool, limits: &[Option<Position>], is_expired: impl Fn(&Item) -> bool) -> Option<Launch> {
-        let may_leave =
-            |item: &Item| limits.get(item.place.lane.index()).copied().flatten().is_none_or(|up_to| item.place.position <= up_to);
+        let may_leave = |item: &Item| {
+            let limit_of = |place: Place| limits.get(place.lane.index()).copied().flatten();
+            item.origin.place().is_none_or(|place| limit_of(place).is_none_or(|up_to| place.position <= up_to))
+        };
         for leg in 0..self.legs.len() {
             let (Some(sending), Some(pace)) = (self.legs.get_mut(leg), self.paces.get(leg)) else { continue };
             let Some(count) = batch_count(sending, pace, now, eager, may_leave) else { continue };
@@ -337,7 +394,7 @@ impl Drain {
                     delays.push(now.since(item.ready_at));
                 }
                 item.attempts = item.attempts.saturating_add(1);
-                share_of(&mut self.shares, item.place.lane).in_flight += 1;
+                share_of(&mut self.shares, &mut self.held, item.origin).in_flight += 1;
                 items.push(item);
             }
             let batch = BatchId(self.next_id);
@@ -360,7 +417,7 @@ impl Drain {
             if let Some(sending) = self.legs.get_mut(item.leg) {
                 sending.in_flight -= 1;
             }
-            self.share_mut(item.place.lane).in_flight -= 1;
+            self.share_mut(item.origin).in_flight -= 1;
         }
         items
     }
@@ -380,7 +437,7 @@ impl Drain {
     pub fn parking(&mut self, item: Item) -> ParkId {
         let id = ParkId(self.next_id);
         self.next_id += 1;
-        self.share_mut(item.place.lane).in_flight += 1;
+        self.share_mut(item.origin).in_flight += 1;
         self.parks.insert(id, item);
         id
     }
@@ -394,7 +451,7 @@ impl Drain {
     /// The entry whose dead letter was written, or was refused.
     pub fn parked(&mut self, park: ParkId) -> Option<Item> {
         let item = self.parks.remove(&park)?;
-        self.share_mut(item.place.lane).in_flight -= 1;
+        self.share_mut(item.origin).in_flight -= 1;
         Some(item)
     }
 
@@ -406,9 +463,27 @@ impl Drain {
         let weight = item.entry.message.weight();
         self.count -= 1;
         self.weight -= weight;
-        let share = self.share_mut(item.place.lane);
+        let share = self.share_mut(item.origin);
         share.count -= 1;
         share.weight -= weight;
+    }
+
+    /// Takes out what the source held of `connection`, but for what is being sent or parked, and for what `stays` means: the source brings it again.
+    /// Oldest first; the caller's to settle.
+    pub fn forget(&mut self, connection: ConnectionEpoch, stays: impl Fn(&Item) -> bool) -> Vec<Item> {
+        let goes = |item: &Item| item.origin.delivery().is_some_and(|delivery| delivery.connection == connection) && !stays(item);
+        let mut gone: Vec<Item> = self.waiting.extract_if(.., |_, item| goes(item)).map(|(_, item)| item).collect();
+        for sending in &mut self.legs {
+            gone.extend(sending.ready.extract_if(.., |_, item| goes(item)).map(|(_, item)| item));
+            for line in sending.lines.values_mut() {
+                let (left, kept): (VecDeque<Item>, VecDeque<Item>) = core::mem::take(line).into_iter().partition(goes);
+                *line = kept;
+                // Who stood in line had nobody behind that its end brings forward.
+                gone.extend(left.into_iter().map(|item| Item { key: None, ..item }));
+            }
+        }
+        gone.sort_unstable_by_key(|item| item.turn);
+        gone
     }
 
     /// The ids of entries in memory, for tests and counting.
@@ -422,7 +497,8 @@ impl Drain {
     }
 }
 
-fn share_of(shares: &mut Vec<Share>, lane: LaneId) -> &mut Share {
+fn share_of<'s>(shares: &'s mut Vec<Share>, held: &'s mut Share, origin: Origin) -> &'s mut Share {
+    let Origin::Log(Place { lane, .. }) = origin else { return held };
     let index = lane.index();
     if shares.len() <= index {
         shares.resize(index + 1, Share::default());

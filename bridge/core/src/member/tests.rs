@@ -3,6 +3,7 @@ use super::*;
 use crate::dead_letter::Destination;
 use crate::drain::BatchLimits;
 use crate::drain::retry::Backoff;
+use crate::hold::Order;
 use crate::identity::{ConnectionEpoch, DeliveryId, Epoch, Id128, LaneId, Slot};
 use crate::lease::holder::{Upkeep, Why};
 use crate::lease::row::{LeaseRow, RawLease, Tuple};
@@ -14,7 +15,7 @@ use crate::message::Message;
 use crate::outcome::{FaultCode, Outcome};
 use crate::rows::RowMeta;
 use crate::worker;
-use crate::worker::options::{Fate, LegOptions, OwnerOptions, Policy};
+use crate::worker::options::{Delivery, Fate, LegOptions, OwnerOptions, Policy, to_first_legs};
 use std::sync::Arc;
 
 const TTL: Duration = Duration::from_secs(10);
@@ -40,6 +41,7 @@ fn options() -> (MemberOptions, OwnerOptions) {
         route: "r".into(),
         receiver: "in".into(),
         destination: Destination { binding: "b".to_owned(), ..Destination::default() },
+        delivery: Delivery::Logged,
         policy,
         limits: BatchLimits { entries: 10, bytes: 262_144, entry_bytes: 200_000 },
         size_of: Arc::new(|_| 100),
@@ -47,8 +49,10 @@ fn options() -> (MemberOptions, OwnerOptions) {
     };
     let owner = OwnerOptions {
         owner: "me#1".to_owned(),
+        dispatch: to_first_legs(core::slice::from_ref(&route)),
         legs: vec![route],
         epoch: None,
+        acknowledge: Order::OfArrival,
         lanes: 1,
         mailbox_poll: None,
         retire_when_drained: false,

@@ -198,6 +198,8 @@ impl AppendResult {
 pub enum DropReason {
     /// The destination refused it for good and the route says `on_permanent_failure: drop`.
     PermanentFailure,
+    /// A processor filtered it out and the route says `on_filtered: drop`.
+    Filtered,
     /// It belongs to no route.
     NoRoute,
     /// Quality of service 0 and no room: the broker would not have repeated it either.
@@ -206,13 +208,14 @@ pub enum DropReason {
 
 impl DropReason {
     /// Every reason.
-    pub const ALL: &'static [Self] = &[Self::PermanentFailure, Self::NoRoute, Self::Qos0Overflow];
+    pub const ALL: &'static [Self] = &[Self::PermanentFailure, Self::Filtered, Self::NoRoute, Self::Qos0Overflow];
 
     /// The name in metrics and answers.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::PermanentFailure => "permanent_failure",
+            Self::Filtered => "filtered",
             Self::NoRoute => "no_route",
             Self::Qos0Overflow => "qos0_overflow",
         }

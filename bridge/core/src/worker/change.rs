@@ -54,7 +54,7 @@ impl Owner {
 
     /// Whether another number of lanes is configured than is registered.
     fn wants_other_lanes(&self) -> bool {
-        self.options.lanes.max(1) as usize != self.lanes.len()
+        self.options.has_log() && self.options.lanes as usize != self.lanes.len()
     }
 
     /// Begins a change, or goes on with it.

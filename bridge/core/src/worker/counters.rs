@@ -19,6 +19,8 @@ pub struct LegCounters {
     pub expired: u64,
     /// Dropped because they were refused for good, as the policy wants.
     pub dropped: u64,
+    /// Filtered out by a processor, as the policy wants.
+    pub filtered: u64,
     /// Left in the log, or not durable and not acknowledged, when the owner ended: the next owner or the source brings them again.
     pub handed_over: u64,
     /// In the log and not in memory: appended by this process and to be read back.
@@ -36,6 +38,7 @@ impl LegCounters {
         self.returned += later.returned;
         self.expired += later.expired;
         self.dropped += later.dropped;
+        self.filtered += later.filtered;
         self.handed_over += later.handed_over;
         self.unloaded += later.unloaded;
     }
@@ -46,7 +49,7 @@ impl LegCounters {
 pub struct LegStatus {
     /// The counters.
     pub counters: LegCounters,
-    /// Entries not durable yet.
+    /// Entries not durable yet, and those that the source holds until their destination accepted them; none in flight.
     pub pending: u64,
     /// Durable entries that are not in flight.
     pub in_outbox: u64,
@@ -67,8 +70,13 @@ impl LegStatus {
     pub fn imbalance(&self) -> i64 {
         let counters = &self.counters;
         let came = counters.received + counters.mailed + counters.recovered;
-        let gone =
-            counters.delivered + counters.dead_lettered + counters.expired + counters.dropped + counters.returned + counters.handed_over;
+        let gone = counters.delivered
+            + counters.dead_lettered
+            + counters.expired
+            + counters.dropped
+            + counters.filtered
+            + counters.returned
+            + counters.handed_over;
         came.cast_signed() - (gone + self.pending + self.in_outbox + self.in_flight).cast_signed()
     }
 }

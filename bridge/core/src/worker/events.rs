@@ -78,7 +78,7 @@ pub enum Effect {
         /// So many pieces at most.
         limit: usize,
     },
-    /// Acknowledge every delivery up to this one.
+    /// Acknowledge this delivery, and in the order of arrival every one before it: see [`Order`](crate::hold::Order).
     Acknowledge(DeliveryId),
     /// Send; the outcomes come back as [`Event::Sent`].
     Send {

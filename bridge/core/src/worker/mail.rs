@@ -6,6 +6,7 @@ use crate::mailbox::{MAX_MOVE_ROWS, Mail};
 use crate::outcome::Fault;
 use crate::units::Instant;
 use core::time::Duration;
+use std::sync::Arc;
 
 /// After mail that was gone when it was to be moved, the mailbox is read again so soon.
 const AFTER_CONFLICT: Duration = Duration::from_millis(100);
@@ -74,6 +75,9 @@ impl Owner {
                 // There may be more than one reading yields.
                 self.mail.again_after(now, Duration::ZERO);
                 for piece in mail {
+                    // What was bound for nothing may have a binding now.
+                    let entry = self.options.dispatch.again(Arc::unwrap_or_clone(piece.entry));
+                    let piece = Mail { entry: Arc::new(entry), ..piece };
                     let lane = self.lane_of(&piece.entry);
                     if let Some(lane) = self.lanes.get_mut(lane.index()) {
                         self.mail.moving += 1;

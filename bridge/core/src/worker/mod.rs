@@ -9,6 +9,7 @@
 mod change;
 pub mod counters;
 mod events;
+mod holding;
 mod lane;
 mod mail;
 mod opening;
@@ -21,8 +22,10 @@ mod stopping;
 pub use events::{Effect, End, Event, Observation};
 pub use status::{LaneStatus, OwnerStatus, Phase};
 
+use crate::dispatch::{Arrival, Dispatched};
 use crate::drain::retry::Jitter;
 use crate::drain::{Drain, Item, Pace, ParkId};
+use crate::hold::Deliveries;
 use crate::identity::{DeliveryId, Epoch, IdSequence, LaneId};
 use crate::log::writer::{Pending, Stored, WriterEnd, WriterEvent};
 use crate::log::{Answer, Call, PagePurpose};
@@ -30,12 +33,12 @@ use crate::message::{Entry, Message};
 use crate::outcome::{Fault, FaultCode};
 use crate::units::{Instant, UnixMillis};
 use change::Change;
-use core::time::Duration;
 use counters::LegCounters;
+use holding::Waiting;
 use lane::Lane;
 use mail::MailReader;
 use opening::Step;
-use options::{LegOptions, OwnerOptions};
+use options::{Delivery, LegOptions, OwnerOptions};
 use registry::Registry;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -85,10 +88,10 @@ pub struct Owner {
     ended: Option<WriterEnd>,
     unreadable: Option<Fault>,
     fault: Option<Fault>,
-    /// The newest delivery that is durable; older ones in other lanes may not be.
-    newest_stored: Option<DeliveryId>,
-    acknowledged: Option<DeliveryId>,
-    acknowledge: Option<DeliveryId>,
+    /// What of the source is not done with.
+    deliveries: Deliveries,
+    /// What the source holds until the recovery is over.
+    waiting: Waiting,
     act_until: Option<Instant>,
     effects: Vec<Effect>,
 }
@@ -132,9 +135,8 @@ impl Owner {
             ended: None,
             unreadable: None,
             fault: None,
-            newest_stored: None,
-            acknowledged: None,
-            acknowledge: None,
+            deliveries: Deliveries::new(options.acknowledge),
+            waiting: Waiting::default(),
             act_until: None,
             effects: Vec::new(),
             options,
@@ -153,6 +155,7 @@ impl Owner {
             && self.stage == Stage::Running
             && !self.change.holds_up()
             && !self.options.retire_when_drained
+            && self.has_room_to_hold()
             && self.pending() < self.options.segment.max_messages * PENDING_SEGMENTS
             && self.lanes.iter().map(|lane| lane.writer.pending_bytes()).sum::<usize>() < self.options.memory_bytes / 2
     }
@@ -167,6 +170,7 @@ impl Owner {
             Event::Disconnected { connection } => {
                 let returned: Vec<Arc<Entry>> = self.lanes.iter_mut().flat_map(|lane| lane.writer.forget(connection)).collect();
                 self.count(&returned, |counters| counters.returned += 1);
+                self.forget_held(now, connection);
             }
             Event::Log { lane, answer } => self.answered(now, lane, answer),
             Event::Sent { batch, outcomes } => self.sent(now, wall, batch, outcomes),
@@ -228,39 +232,31 @@ impl Owner {
             let fault = Fault::new(FaultCode::ProtocolError, "a message came before the log was open");
             return self.stop_for_good(WriterEnd::Unusable(fault));
         }
-        let expires_at = message.properties.expiry_seconds.map(|seconds| wall.plus(Duration::from_secs(u64::from(seconds))));
-        let legs = self.first_legs(receiver);
-        let last = legs.len().saturating_sub(1);
-        for (nth, leg) in legs.into_iter().enumerate() {
-            let (Some(options), Some(counters)) = (self.options.legs.get(leg), self.counters.get_mut(leg)) else { continue };
-            counters.received += 1;
-            let entry = Arc::new(Entry {
-                id: self.entry_ids.take(),
-                route: Arc::clone(&options.route),
-                binding: options.destination.binding.as_str().into(),
-                address: None,
-                refusal: None,
-                source: Arc::clone(receiver),
-                received_at: wall,
-                expires_at,
-                redrive: None,
-                message: message.clone(),
-            });
-            // All entries of a delivery have one key, and so one lane: its last one completes it.
-            let lane = self.lane_of(&entry);
-            if let Some(lane) = self.lanes.get_mut(lane.index()) {
-                lane.writer.push(Pending { entry, delivery, completes_delivery: nth == last, since: now });
+        let arrival = Arrival { receiver, received_at: wall, message: &message };
+        let Dispatched { entries, filtered } = self.options.dispatch.entries(&arrival, &mut self.entry_ids);
+        for route in filtered {
+            let leg = self.options.legs.iter().position(|leg| leg.route == route);
+            if let Some(counters) = leg.and_then(|leg| self.counters.get_mut(leg)) {
+                counters.received += 1;
+                counters.filtered += 1;
             }
         }
-    }
-
-    /// Of each route that takes messages from `receiver` the first leg.
-    fn first_legs(&self, receiver: &str) -> Vec<usize> {
-        let legs = &self.options.legs;
-        let is_first = |index: usize, leg: &LegOptions| {
-            index.checked_sub(1).and_then(|before| legs.get(before)).is_none_or(|before| before.route != leg.route)
-        };
-        legs.iter().enumerate().filter(|(index, leg)| *leg.receiver == *receiver && is_first(*index, leg)).map(|(index, _)| index).collect()
+        self.deliveries.arrived(delivery, u32::try_from(entries.len()).unwrap_or(u32::MAX));
+        for entry in entries {
+            let entry = Arc::new(entry);
+            let leg = self.leg_of(&entry);
+            if let Some(counters) = self.counters.get_mut(leg) {
+                counters.received += 1;
+            }
+            if self.options.legs.get(leg).is_some_and(|options| matches!(options.delivery, Delivery::Held { .. })) {
+                self.hold(now, wall, delivery, entry);
+                continue;
+            }
+            let lane = self.lane_of(&entry);
+            if let Some(lane) = self.lanes.get_mut(lane.index()) {
+                lane.writer.push(Pending { entry, delivery, since: now });
+            }
+        }
     }
 
     fn answered(&mut self, now: Instant, id: LaneId, answer: Answer) {
@@ -344,8 +340,7 @@ impl Owner {
             self.mail_moved(stored.mail());
             self.count(stored.entries(), |counters| counters.mailed += 1);
         }
-        self.newest_stored = self.newest_stored.max(stored.delivery());
-        self.move_watermark();
+        stored.deliveries().iter().for_each(|delivery| self.deliveries.entry_done(*delivery));
         let slot = stored.slot();
         let legs: Vec<usize> = stored.entries().iter().map(|entry| self.leg_of(entry)).collect();
         let Some(lane) = self.lanes.get_mut(id.index()) else { return };
@@ -355,17 +350,6 @@ impl Owner {
                     counters.unloaded += 1;
                 }
             }
-        }
-    }
-
-    /// Acknowledges up to the newest delivery before which all are durable, in whichever lane.
-    fn move_watermark(&mut self) {
-        let oldest_pending = self.lanes.iter().filter_map(|lane| lane.writer.oldest_delivery()).min();
-        let before = oldest_pending.map(|oldest| DeliveryId { ordinal: oldest.ordinal.saturating_sub(1), ..oldest });
-        let up_to = self.newest_stored.map(|stored| before.map_or(stored, |before| stored.min(before)));
-        if up_to > self.acknowledged && up_to.is_some_and(|delivery| delivery.ordinal > 0) {
-            self.acknowledged = up_to;
-            self.acknowledge = up_to;
         }
     }
 
@@ -397,9 +381,7 @@ impl Owner {
             }
             return;
         }
-        if let Some(delivery) = self.acknowledge.take() {
-            self.effects.push(Effect::Acknowledge(delivery));
-        }
+        self.acknowledge();
         self.drain.wake(now);
         self.open();
         if self.is_open() {
@@ -409,7 +391,9 @@ impl Owner {
             self.abandon(end);
             return;
         }
-        if let Some(call) = self.registry.poll(now) {
+        if self.options.has_log()
+            && let Some(call) = self.registry.poll(now)
+        {
             self.effects.push(Effect::Log { lane: LaneId(0), call });
         }
         self.write(now, wall);
@@ -424,7 +408,15 @@ impl Owner {
             self.tidy(now);
             self.read_mail(now);
         }
+        // What came to its end just now, without anything having to be waited for.
+        self.acknowledge();
         self.finish_stage(now);
+    }
+
+    /// Tells the source what is done with.
+    fn acknowledge(&mut self) {
+        let due = self.deliveries.take_due();
+        self.effects.extend(due.into_iter().map(Effect::Acknowledge));
     }
 
     fn fatal(&self) -> Option<End> {

@@ -89,6 +89,10 @@ impl Owner {
                     self.effects.push(Effect::Observe(Observation::Opened { epoch: self.epoch, slots_to_recover }));
                 }
             }
+            Step::Record if !self.options.has_log() => {
+                self.step = Step::Open;
+                self.effects.push(Effect::Observe(Observation::Opened { epoch: self.epoch, slots_to_recover: 0 }));
+            }
             // Lanes that are added while the others run.
             Step::Open => self.judge_lanes(),
             Step::Record | Step::Tails | Step::Claim => {}

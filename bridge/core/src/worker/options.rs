@@ -2,8 +2,10 @@
 
 use crate::config::model as config;
 use crate::dead_letter::Destination;
+use crate::dispatch::Dispatch;
 use crate::drain::retry::Backoff;
 use crate::drain::{BatchLimits, OrderKey};
+use crate::hold::Order;
 use crate::identity::Epoch;
 use crate::log::writer::SegmentOptions;
 use crate::message::Entry;
@@ -85,6 +87,30 @@ pub type SizeOf = Arc<dyn Fn(&Entry) -> usize + Send + Sync>;
 /// Tells what an entry must not overtake on its way to its destination; `None` where it keeps no order.
 pub type KeyOf = Arc<dyn Fn(&Entry) -> Option<OrderKey> + Send + Sync>;
 
+/// How a message gets from its source to its destination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// Through the log: the source is told once the log has it. `shared_outbox`.
+    Logged,
+    /// In no log: the source holds it until the destination has accepted it. `direct_hold`.
+    Held {
+        /// How long it is tried with growing pauses.
+        retry_budget: Duration,
+    },
+}
+
+impl Delivery {
+    /// As a route's configuration says. `None`: no such way is built.
+    #[must_use]
+    pub const fn of(mode: config::DeliveryMode, policy: &config::Policy) -> Option<Self> {
+        match mode {
+            config::DeliveryMode::SharedOutbox => Some(Self::Logged),
+            config::DeliveryMode::DirectHold => Some(Self::Held { retry_budget: policy.send_retry_budget.get() }),
+            config::DeliveryMode::SpillOutbox => None,
+        }
+    }
+}
+
 /// One leg: a route to one of its bindings. It has a pace, a line and an account of its own.
 #[derive(Clone)]
 pub struct LegOptions {
@@ -94,6 +120,8 @@ pub struct LegOptions {
     pub receiver: Arc<str>,
     /// The binding, and what a dead letter tells of it.
     pub destination: Destination,
+    /// How its messages get to their destination.
+    pub delivery: Delivery,
     /// The route's rules. What they bound, such as `max_in_flight`, each of its legs has for itself.
     pub policy: Policy,
     /// The destination's limits.
@@ -115,6 +143,12 @@ impl fmt::Debug for LegOptions {
     }
 }
 
+/// Where nothing else is said: every route sends to the binding of its first leg.
+#[must_use]
+pub fn to_first_legs(legs: &[LegOptions]) -> Arc<Dispatch> {
+    Arc::new(Dispatch::to_first(legs.iter().map(|leg| (&*leg.route, &*leg.receiver, leg.destination.binding.as_str()))))
+}
+
 /// Everything that an owner needs to know.
 #[derive(Clone, Debug)]
 pub struct OwnerOptions {
@@ -122,9 +156,13 @@ pub struct OwnerOptions {
     pub owner: String,
     /// The legs that its session feeds; those of one route stand together, in the order of its bindings.
     pub legs: Vec<LegOptions>,
+    /// Which of them a message goes by.
+    pub dispatch: Arc<Dispatch>,
     /// The epoch that a lease gave it; without a lease it takes one above the log's last.
     pub epoch: Option<Epoch>,
-    /// How many lanes the log shall have. While the registry tells another number, that one holds: it changes once every lane is drained.
+    /// How the source takes acknowledgements.
+    pub acknowledge: Order,
+    /// How many lanes the log shall have; 0: there is no log, and every route's messages are held. While the registry tells another number, that one holds: it changes once every lane is drained.
     pub lanes: u32,
     /// How often the mailbox is read; `None`: this owner moves no mail.
     pub mailbox_poll: Option<Duration>,
@@ -146,4 +184,12 @@ pub struct OwnerOptions {
     pub row_id_base: u128,
     /// Random bits that seed the jitter.
     pub jitter_seed: u64,
+}
+
+impl OwnerOptions {
+    /// Whether there is a log.
+    #[must_use]
+    pub const fn has_log(&self) -> bool {
+        self.lanes > 0
+    }
 }

@@ -5,7 +5,7 @@ use super::lane::Lane;
 use super::options::Fate;
 use super::{Doomed, MAX_PARKS, Owner, Stage};
 use crate::dead_letter::DeadLetter;
-use crate::drain::{BatchId, Item, ParkId};
+use crate::drain::{BatchId, Item, Origin, ParkId};
 use crate::identity::{LaneId, Place, Position};
 use crate::message::{Entry, Refusal};
 use crate::outcome::{Fault, FaultClass, FaultCode, Outcome};
@@ -24,6 +24,8 @@ impl Owner {
             self.recovered = true;
             let entries = self.counters.iter().map(|counters| counters.recovered).sum();
             self.effects.push(Effect::Observe(Observation::Recovered { entries }));
+            self.take_up_held(now, wall);
+            progress = true;
         }
         progress
     }
@@ -69,6 +71,12 @@ impl Owner {
                 counters.unloaded = counters.unloaded.saturating_sub(1);
             }
         }
+        self.admit(now, wall, Origin::Log(place), entry, attempts);
+    }
+
+    /// Takes an entry into memory, to be sent unless something is against it.
+    pub(super) fn admit(&mut self, now: Instant, wall: UnixMillis, origin: Origin, entry: Arc<Entry>, attempts: u32) {
+        let leg = self.leg_of(&entry);
         let options = self.options.legs.get(leg);
         let size = options.map_or(0, |options| (options.size_of)(&entry));
         let refusal = match options {
@@ -79,7 +87,7 @@ impl Owner {
             }
             Some(_) => entry.refusal.as_ref().map(Refusal::fault).or_else(|| expired(&entry, wall)),
         };
-        let mut item = Item { place, turn: 0, entry, leg, size, attempts, first_attempt: None, ready_at: now, key: None };
+        let mut item = Item { origin, turn: 0, entry, leg, size, attempts, first_attempt: None, ready_at: now, key: None };
         match refusal {
             None => {
                 item.key = options.and_then(|options| (options.key_of)(&item.entry));
@@ -159,12 +167,12 @@ impl Owner {
     }
 
     fn attempt_failed(&mut self, now: Instant, item: Item, fault: Fault) {
-        let Some(leg) = self.options.legs.get(item.leg) else { return };
-        let policy = &leg.policy;
         let first = item.first_attempt.unwrap_or(now);
-        let exhausted =
-            policy.max_replay_attempts > 0 && item.attempts > policy.max_replay_attempts && now.since(first) >= policy.replay_budget;
-        // A queue that is gone or a permission that is missing concerns every message: somebody gets `replay_budget` to mend it.
+        if self.is_given_up(&item) {
+            return self.give_up(now, &item);
+        }
+        let (pause, exhausted) = self.retry_of(now, &item, &fault);
+        // A queue that is gone or a permission that is missing concerns every message: somebody gets the budget to mend it.
         if exhausted && fault.code.class() == FaultClass::Permanent {
             self.doom(now, item, fault);
             return;
@@ -176,18 +184,19 @@ impl Owner {
             self.doom(now, item, Fault::new(FaultCode::PoisonMessage, detail));
             return;
         }
-        if let Some(lane) = self.lanes.get_mut(item.place.lane.index()) {
+        if let Some(lane) = item.origin.place().and_then(|place| self.lanes.get_mut(place.lane.index())) {
             lane.attempts_untold = true;
         }
-        let pause = policy.backoff.pause(item.attempts, &mut self.jitter).max(fault.retry_after.unwrap_or_default());
         self.effects.push(Effect::Observe(Observation::Retried { leg: item.leg, fault }));
         self.drain.retry(item, now.plus(pause));
     }
 
     /// The entry will not be delivered: it is dead-lettered, or dropped where its route's policy says so.
-    fn doom(&mut self, now: Instant, item: Item, fault: Fault) {
+    pub(super) fn doom(&mut self, now: Instant, item: Item, fault: Fault) {
         let fate = self.options.legs.get(item.leg).map_or(Fate::DeadLetter, |leg| match fault.code {
             FaultCode::MessageExpired => leg.policy.on_expired,
+            // It was kept for that alone.
+            FaultCode::MessageFiltered => Fate::DeadLetter,
             _ => leg.policy.on_permanent_failure,
         });
         match fate {
@@ -230,6 +239,7 @@ impl Owner {
                 self.finish(now, &item);
             }
             // The letter is written again until it stands: an entry is never given up without one.
+            Outcome::NotDone(_) | Outcome::Unknown(_) if self.is_given_up(&item) => self.give_up(now, &item),
             Outcome::NotDone(refusal) | Outcome::Unknown(refusal) => {
                 let pause = Duration::from_millis(500).saturating_mul(1 << failures.min(6));
                 self.effects.push(Effect::Observe(Observation::DeadLetterFault(refusal)));
@@ -239,8 +249,13 @@ impl Owner {
     }
 
     fn finish(&mut self, now: Instant, item: &Item) {
-        if let Some(lane) = self.lanes.get_mut(item.place.lane.index()) {
-            lane.settled.settle(item.place.position);
+        match item.origin {
+            Origin::Log(place) => {
+                if let Some(lane) = self.lanes.get_mut(place.lane.index()) {
+                    lane.settled.settle(place.position);
+                }
+            }
+            Origin::Held(delivery) => self.deliveries.entry_done(delivery),
         }
         self.drain.settled(now, item);
     }

@@ -1,7 +1,7 @@
 //! A picture of an owner, for people and metrics.
 
 use super::counters::{LegCounters, LegStatus};
-use super::{Owner, Stage};
+use super::{Doomed, Owner, Stage};
 use crate::identity::{Epoch, Slot};
 use crate::message::Entry;
 use crate::outcome::Fault;
@@ -44,6 +44,8 @@ pub struct OwnerStatus {
     pub lanes: Vec<LaneStatus>,
     /// Entries not durable yet.
     pub pending: usize,
+    /// Entries that the source holds because they are in no log.
+    pub held: usize,
     /// Entries in memory that are durable and not settled.
     pub in_memory: usize,
     /// What they weigh.
@@ -74,8 +76,9 @@ impl Owner {
             epoch: self.epoch,
             lanes: self.lanes.iter().map(|lane| LaneStatus { tail: lane.writer.tail(), drained: lane.settled.drained() }).collect(),
             pending: self.pending(),
-            in_memory: self.drain.len(),
-            in_memory_bytes: self.drain.weight(),
+            held: self.held(),
+            in_memory: self.drain.len() - self.drain.held(),
+            in_memory_bytes: self.drain.weight() - self.drain.held_weight(),
             unread: self.unread(),
             in_flight: self.drain.in_flight(),
             exposed: self.exposed(),
@@ -110,9 +113,13 @@ impl Owner {
         let lanes = self.lanes.iter();
         let pending = lanes.clone().flat_map(|lane| lane.writer.pending_entries()).filter(of_leg).count() as u64;
         let staged = lanes.flat_map(|lane| lane.loader.waiting_entries()).filter(of_leg).count() as u64;
-        let doomed = self.doomed.iter().chain(self.doomed_later.values()).filter(|doomed| doomed.item.leg == leg).count() as u64;
+        let doomed = self.doomed.iter().chain(self.doomed_later.values()).filter(|doomed| doomed.item.leg == leg);
+        let (doomed_held, doomed): (Vec<&Doomed>, Vec<&Doomed>) = doomed.partition(|doomed| doomed.item.origin.delivery().is_some());
         let in_flight = self.drain.in_flight_of(leg) as u64;
-        let in_outbox = staged + counters.unloaded + doomed + (self.drain.count_of(leg) as u64).saturating_sub(in_flight);
-        LegStatus { counters, pending, in_outbox, in_flight }
+        let idle_held = self.drain.idle_held_of(leg) as u64;
+        let held = self.waiting.entries().filter(of_leg).count() as u64 + idle_held + doomed_held.len() as u64;
+        let idle = (self.drain.count_of(leg) as u64).saturating_sub(in_flight + idle_held);
+        let in_outbox = staged + counters.unloaded + doomed.len() as u64 + idle;
+        LegStatus { counters, pending: pending + held, in_outbox, in_flight }
     }
 }

@@ -15,11 +15,11 @@ impl Owner {
             return;
         }
         let over = self.is_over(now);
-        if !self.source_closed && (self.pending() == 0 || over) {
+        if !self.source_closed && (self.pending() == 0 && self.held() == 0 || over) {
             self.source_closed = true;
             self.effects.push(Effect::CloseSource);
         }
-        let drained = self.drain.is_empty() && self.lanes.iter().all(Lane::is_exhausted);
+        let drained = self.drain.is_empty() && self.held() == 0 && self.lanes.iter().all(Lane::is_exhausted);
         // Past the deadline one failed write of a head is enough: the log tells the next owner, at the price of some repeats.
         let heads_are_done = self.lanes.iter().all(|lane| lane.head_is_done(over));
         if !self.is_open() || self.drain.in_flight() == 0 && (drained || over) && heads_are_done {
@@ -30,7 +30,7 @@ impl Owner {
 
     /// Another owner took over, or the log cannot be used: nothing more is sent, appended or acknowledged.
     pub(super) fn abandon(&mut self, end: End) {
-        self.acknowledge = None;
+        self.deliveries.close();
         if !self.source_closed {
             self.source_closed = true;
             self.effects.push(Effect::CloseSource);
@@ -54,7 +54,7 @@ impl Owner {
     #[must_use]
     pub fn unsettled(&self) -> u64 {
         let unloaded: u64 = self.counters.iter().map(|counters| counters.unloaded).sum();
-        unloaded + self.unread() + (self.pending() + self.drain.len()) as u64
+        unloaded + self.unread() + (self.pending() + self.drain.len() + self.waiting.len()) as u64
     }
 
     /// How many entries of former owners stand in the part of the log that was not read yet: its slots, at as many entries each as the slots read so

@@ -1,7 +1,7 @@
 //! Batches against a naive oracle.
 
 use crate::support::{at_ms, entry_of, ms};
-use causeway_core::drain::{BatchId, BatchLimits, Drain, Item, Launch, OrderKey, Pace};
+use causeway_core::drain::{BatchId, BatchLimits, Drain, Item, Launch, OrderKey, Origin, Pace};
 use causeway_core::identity::{LaneId, Place, Position, Slot};
 use causeway_core::log::writer::LOAD_LINGERS;
 use causeway_core::units::Instant;
@@ -11,9 +11,13 @@ use std::sync::Arc;
 
 const LINGER: u64 = 10;
 
+fn slot_of(item: &Item) -> u64 {
+    item.origin.place().expect("these tests know entries of the log alone").position.slot.0
+}
+
 fn item(id: u64, leg: usize, size: usize, now: Instant) -> Item {
     Item {
-        place: Place { lane: LaneId(0), position: Position { slot: Slot(id), index: 0 } },
+        origin: Origin::Log(Place { lane: LaneId(0), position: Position { slot: Slot(id), index: 0 } }),
         turn: 0,
         entry: entry_of("x", u128::from(id)),
         leg,
@@ -128,7 +132,7 @@ fn check_launch(oracle: &mut Oracle, paces: &[Pace], eager: bool, launch: Option
     let (leg, batch) = expected.expect("nothing should have left");
     assert_eq!(launch.leg, leg);
     let sent: Vec<u64> = launch.entries.iter().map(|entry| u64::try_from(entry.id.0).unwrap()).collect();
-    let expired: Vec<u64> = launch.expired.iter().map(|item| item.place.position.slot.0).collect();
+    let expired: Vec<u64> = launch.expired.iter().map(|item| slot_of(item)).collect();
     let (gone, goes): (Vec<u64>, Vec<u64>) = batch.into_iter().partition(|id| oracle.expired.contains(id));
     assert_eq!((&sent, &expired), (&goes, &gone));
     let fresh = sent.iter().filter(|id| oracle.first_sent.insert(**id)).count();
@@ -159,7 +163,7 @@ fn run(steps: Vec<Step>, paces: Vec<Pace>) {
             Step::Launch { eager } => {
                 drain.wake(at_ms(oracle.now));
                 oracle.wake();
-                let launch = drain.launch(at_ms(oracle.now), eager, &[], |item| oracle.expired.contains(&item.place.position.slot.0));
+                let launch = drain.launch(at_ms(oracle.now), eager, &[], |item| oracle.expired.contains(&slot_of(item)));
                 check_launch(&mut oracle, &paces, eager, launch.as_ref());
                 for item in launch.into_iter().flat_map(|launch| launch.expired) {
                     drain.settled(at_ms(oracle.now), &item);
@@ -180,7 +184,7 @@ fn run(steps: Vec<Step>, paces: Vec<Pace>) {
         }
         assert_eq!(drain.has_ready(), !oracle.ready.is_empty());
         let oldest = oracle.ready.keys().chain(oracle.waiting.keys()).chain(oracle.flights.values().flatten()).min();
-        assert_eq!(drain.oldest().map(|item| item.place.position.slot.0), oldest.copied());
+        assert_eq!(drain.oldest().map(|item| slot_of(item)), oldest.copied());
         assert_eq!(drain.ids().count(), drain.len());
     }
 }
@@ -189,14 +193,14 @@ fn land(drain: &mut Drain, oracle: &mut Oracle, nth: usize, again: u16, pause: u
     let Some(batch) = oracle.flights.keys().nth(nth).copied() else { return };
     let ids = oracle.flights.remove(&batch).unwrap();
     let items = drain.landed(batch);
-    assert_eq!(items.iter().map(|item| item.place.position.slot.0).collect::<Vec<_>>(), ids, "in the order that they left in");
+    assert_eq!(items.iter().map(|item| slot_of(item)).collect::<Vec<_>>(), ids, "in the order that they left in");
     assert!(drain.landed(batch).is_empty(), "it lands once");
     for (bit, item) in items.into_iter().enumerate() {
         assert!(item.attempts > 0);
         if again & (1 << (bit % 16)) == 0 {
             drain.settled(at_ms(oracle.now), &item);
         } else {
-            oracle.waiting.insert(item.place.position.slot.0, oracle.now + pause);
+            oracle.waiting.insert(slot_of(&item), oracle.now + pause);
             drain.retry(item, at_ms(oracle.now + pause));
         }
     }
@@ -279,14 +283,14 @@ struct OrderedRun {
 
 impl OrderedRun {
     fn settle(&mut self, item: &Item) {
-        self.settled.entry(item.key.unwrap().0).or_default().push(item.place.position.slot.0);
+        self.settled.entry(item.key.unwrap().0).or_default().push(slot_of(item));
         self.drain.settled(at_ms(self.now), item);
     }
 
     fn launch(&mut self) -> bool {
         self.drain.wake(at_ms(self.now));
         let expired = self.expired.clone();
-        let Some(launch) = self.drain.launch(at_ms(self.now), true, &[], |item| expired.contains(&item.place.position.slot.0)) else {
+        let Some(launch) = self.drain.launch(at_ms(self.now), true, &[], |item| expired.contains(&slot_of(item))) else {
             return false;
         };
         let keys: Vec<&str> = launch.entries.iter().map(|entry| entry.message.topic.as_str()).collect();

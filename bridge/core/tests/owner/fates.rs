@@ -1,13 +1,15 @@
 //! What becomes of entries: delivered, tried again, dead-lettered, dropped; never lost, never counted twice.
 
 use crate::support::{Rig, Store, Trouble, at_ms, entry_of, epoch, fault, message, ms, options, route};
+use causeway_core::config::{Source, load};
+use causeway_core::dispatch::Dispatch;
 use causeway_core::identity::{Epoch, Id128, Position, Slot};
 use causeway_core::log::Call;
 use causeway_core::message::Refusal;
 use causeway_core::outcome::{FaultClass, FaultCode, Outcome};
 use causeway_core::rows::{CODEC_POSTCARD_ZSTD, Head, Row, Segment, SettledRange, pack};
 use causeway_core::units::UnixMillis;
-use causeway_core::worker::options::Fate;
+use causeway_core::worker::options::{Fate, to_first_legs};
 use causeway_core::worker::{End, Event, Observation};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -43,6 +45,7 @@ fn an_acknowledgement_follows_the_store_and_a_send_follows_it_at_once_when_idle(
 fn a_delivery_with_two_routes_is_acknowledged_once_both_entries_are_stored() {
     let mut options = options(1);
     options.legs = vec![route("a", "in"), route("b", "in")];
+    options.dispatch = to_first_legs(&options.legs);
     options.segment.max_messages = 1;
     let mut rig = Rig::opened(options, Store::default());
     rig.deliver("in", message("one"));
@@ -305,6 +308,40 @@ fn what_was_refused_when_it_came_is_kept_and_dead_lettered_with_its_reason_and_n
     let letter = rig.letters.values().next().unwrap();
     assert_eq!((letter.route.as_str(), letter.binding.as_str(), letter.error_code.as_str()), ("r", "", "NO_BINDING"));
     assert_eq!(rig.counters(0).dead_lettered, 1, "counted with its route");
+}
+
+/// An owner whose route filters out what has the header `noise`.
+fn filtering(segment_messages: usize) -> Rig {
+    let text = include_str!("../../../../tests/fixtures/valid/processors.yaml")
+        .replace("processors: [quiet, aside, copy, tenant]", "processors: [quiet]")
+        .replace("on_filtered: dlq", "on_filtered: drop");
+    let config = load(&[Source { name: "t", text: &text }], &|_| None).unwrap().config;
+    let mut options = options(1);
+    options.dispatch = Arc::new(Dispatch::compile(&config, &config.routes).unwrap());
+    options.legs[0].route = "main".into();
+    options.legs[0].destination.binding = "to-queue".to_owned();
+    options.segment.max_messages = segment_messages;
+    Rig::opened(options, Store::default())
+}
+
+#[test]
+fn what_is_filtered_out_is_acknowledged_in_its_turn_and_counted_and_not_kept() {
+    let noise = || {
+        let mut noise = message(r#"{"kind":"debug"}"#);
+        noise.properties.user = vec![("keep".to_owned(), "no".to_owned())];
+        noise
+    };
+    let mut rig = filtering(200);
+    rig.deliver("in", noise());
+    rig.run_for(ms(1));
+    assert_eq!(rig.acks.iter().map(|ack| ack.ordinal).collect::<Vec<_>>(), [1], "there is nothing to wait for");
+    rig.deliver("in", message(r#"{"kind":"data"}"#));
+    rig.deliver("in", noise());
+    assert_eq!(rig.acks.len(), 1, "the one before is not durable yet");
+    rig.run_to_rest();
+    assert_eq!(rig.acks.last().map(|ack| ack.ordinal), Some(3));
+    let counters = rig.counters(0);
+    assert_eq!((counters.received, counters.filtered, counters.delivered, rig.delivered.len()), (3, 2, 1, 1));
 }
 
 #[test]

@@ -2,9 +2,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "tests")]
 
 mod crash;
+mod deliveries;
 mod drain;
 mod fates;
 mod figures;
+mod holding;
 mod lanes;
 mod loader;
 mod mail;

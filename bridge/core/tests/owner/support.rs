@@ -4,6 +4,7 @@
 use causeway_core::dead_letter::{DeadLetter, Destination};
 use causeway_core::drain::BatchLimits;
 use causeway_core::drain::retry::Backoff;
+use causeway_core::hold::Order;
 use causeway_core::identity::{ConnectionEpoch, DeliveryId, EntryId, Epoch, LaneId, Position, Slot};
 use causeway_core::log::writer::SegmentOptions;
 use causeway_core::log::{Answer, Call, Moved, Page, Put, Registration};
@@ -12,7 +13,7 @@ use causeway_core::message::{Entry, Message};
 use causeway_core::outcome::{Fault, FaultCode, Outcome};
 use causeway_core::rows::{Head, Row, unpack};
 use causeway_core::units::{Instant, UnixMillis};
-use causeway_core::worker::options::{Fate, LegOptions, OwnerOptions, Policy};
+use causeway_core::worker::options::{Delivery, Fate, LegOptions, OwnerOptions, Policy, to_first_legs};
 use causeway_core::worker::{Effect, End, Event, Observation, Owner};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -67,6 +68,7 @@ pub fn route(id: &str, receiver: &str) -> LegOptions {
         route: id.into(),
         receiver: receiver.into(),
         destination: Destination { binding: "b".to_owned(), address: format!("sqs://{id}"), session: "s".to_owned() },
+        delivery: Delivery::Logged,
         policy: policy(),
         limits: BatchLimits { entries: 10, bytes: 262_144, entry_bytes: 200_000 },
         size_of: Arc::new(|entry| entry.message.payload.len() + 100),
@@ -78,8 +80,10 @@ pub fn route(id: &str, receiver: &str) -> LegOptions {
 pub fn options(nth: u64) -> OwnerOptions {
     OwnerOptions {
         owner: format!("owner-{nth}"),
+        dispatch: to_first_legs(&[route("r", "in")]),
         legs: vec![route("r", "in")],
         epoch: None,
+        acknowledge: Order::OfArrival,
         lanes: 1,
         mailbox_poll: None,
         retire_when_drained: false,

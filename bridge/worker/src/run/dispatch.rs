@@ -31,7 +31,7 @@ const STORE_TIMEOUT: Duration = Duration::from_secs(15);
 pub struct Dispatch {
     tasks: JoinSet<Event>,
     log: LogName,
-    outbox: Arc<dyn Outbox>,
+    outbox: Option<Arc<dyn Outbox>>,
     mailbox: Option<MailboxParts>,
     dead_letters: Option<Arc<dyn DeadLetters>>,
 }
@@ -43,7 +43,7 @@ impl Dispatch {
         Self {
             tasks: JoinSet::new(),
             log: parts.log.clone(),
-            outbox: Arc::clone(&parts.outbox),
+            outbox: parts.outbox.clone(),
             mailbox: parts.mailbox.clone(),
             dead_letters: parts.dead_letters.clone(),
         }
@@ -61,8 +61,9 @@ impl Dispatch {
 
     /// Calls the log's store.
     pub fn call(&mut self, lane: LaneId, call: Call) {
-        let (outbox, mailbox, log) = (Arc::clone(&self.outbox), self.mailbox.clone(), self.log.in_lane(lane));
+        let (outbox, mailbox, log) = (self.outbox.clone(), self.mailbox.clone(), self.log.in_lane(lane));
         self.tasks.spawn(async move {
+            let Some(outbox) = outbox else { return Event::Log { lane, answer: unanswered(&call, no_outbox()) } };
             let calling = answer(outbox.as_ref(), mailbox.as_ref(), &log, &call);
             let answer = bounded(calling).await.unwrap_or_else(|fault| unanswered(&call, fault));
             Event::Log { lane, answer }
@@ -126,6 +127,10 @@ async fn bounded<T>(call: impl Future<Output = T>) -> Result<T, Fault> {
 
 fn broken() -> Fault {
     Fault::new(FaultCode::ProtocolError, "the adapter panicked; this is a defect, please report it with the log")
+}
+
+fn no_outbox() -> Fault {
+    Fault::new(FaultCode::InvalidConfig, "this session has no outbox")
 }
 
 fn no_mailbox() -> Fault {

@@ -135,8 +135,10 @@ impl Session {
         let options = OwnerOptions {
             owner: parts.owner.clone(),
             legs: parts.legs.iter().map(leg_options).collect(),
+            dispatch: Arc::clone(&parts.dispatch),
             epoch: None,
-            lanes: parts.lanes,
+            acknowledge: parts.acknowledge,
+            lanes: if parts.outbox.is_some() { parts.lanes } else { 0 },
             mailbox_poll: parts.mailbox.as_ref().map(|mailbox| mailbox.poll),
             retire_when_drained: matches!(parts.kind, LogKind::Adopted(_)),
             segment: SegmentOptions::from(&parts.limits),
@@ -423,7 +425,11 @@ impl Session {
         let route_of = |leg: usize| self.parts.legs.get(leg).map_or("", |leg| leg.route.as_str()).to_owned();
         match observation {
             Observation::Opened { epoch, slots_to_recover } => {
-                info!(epoch = epoch.0, slots_to_recover, log = %self.parts.log, "log opened");
+                if self.parts.outbox.is_some() {
+                    info!(epoch = epoch.0, slots_to_recover, log = %self.parts.log, "log opened");
+                } else {
+                    info!("no route of this session needs a log: its source holds what is not delivered");
+                }
                 self.dirty = true;
                 if matches!(self.parts.kind, LogKind::Adopted(_)) {
                     return;
@@ -550,6 +556,7 @@ fn leg_options(parts: &LegParts) -> LegOptions {
         route: parts.route.as_str().into(),
         receiver: parts.receiver.as_str().into(),
         destination: parts.destination.clone(),
+        delivery: parts.delivery,
         policy: Policy::from(&parts.policy),
         limits: BatchLimits { entries: limits.batch_entries, bytes: limits.batch_bytes, entry_bytes: limits.entry_bytes },
         size_of: Arc::new(move |entry| measure.size_of(entry)),

@@ -144,7 +144,10 @@ impl Session {
             recovered: counters.recovered,
             delivered: counters.delivered,
             dead_lettered: self.dead_letters.get(index).cloned().unwrap_or_default(),
-            dropped: (counters.dropped > 0).then_some((DropReason::PermanentFailure, counters.dropped)).into_iter().collect(),
+            dropped: [(DropReason::PermanentFailure, counters.dropped), (DropReason::Filtered, counters.filtered)]
+                .into_iter()
+                .filter(|(_, count)| *count > 0)
+                .collect(),
             expired: counters.expired,
             returned: counters.returned,
             handed_over: counters.handed_over,

@@ -24,10 +24,13 @@ use causeway_core::adoption::Adopter;
 use causeway_core::config::model::{OutboxOptions, Receiver, Route, Session, SessionMode};
 use causeway_core::config::{Config, Id, Secret, SqsSenderSettings, StoreBackend};
 use causeway_core::dead_letter::Destination;
+use causeway_core::dispatch::Dispatch;
+use causeway_core::hold::Order;
 use causeway_core::identity::{LogName, partition_of_process};
 use causeway_core::lease::row::OwnerFacts;
 use causeway_core::mailbox::MailboxName;
 use causeway_core::outcome::Fault;
+use causeway_core::worker::options::Delivery;
 use causeway_ports::{Clock, Sink};
 use publishing::Publishers;
 use serde_json::{Value, json};
@@ -189,8 +192,10 @@ fn session_parts(
     shared: &Shared,
 ) -> Result<SessionParts, WiringError> {
     let part = format!("sessions[{index}] ({})", session.id);
-    let outbox =
-        stores.outbox.clone().ok_or_else(|| WiringError::new("stores.outbox", "E_MISSING", "routes need an outbox: configure one"))?;
+    let outbox = stores.outbox.clone();
+    if outbox.is_none() && routes.iter().any(|route| route.delivery_mode.needs_outbox()) {
+        return Err(WiringError::new("stores.outbox", "E_MISSING", "routes need an outbox: configure one"));
+    }
     let of_process = config.has_logs_of_processes(session);
     let partition = if of_process { partition_of_process(&session.id, shared.nonce) } else { session.id.to_string() };
     let log = LogName::new(&config.bridge.id, &partition, 0).map_err(|error| WiringError::new(part.as_str(), "E_ID", error.to_string()))?;
@@ -199,6 +204,8 @@ fn session_parts(
         MailboxName::new(&config.bridge.id, &session.id).map_err(|error| WiringError::new(part.as_str(), "E_ID", error.to_string()))?;
     let mailbox = stores.mailbox.clone().map(|store| MailboxParts { store, name, poll: limits.mailbox_poll.get() });
     let options = source_options(config, session, &part)?;
+    let dispatch = Dispatch::compile(config, routes.iter().copied())
+        .map_err(|error| WiringError::new(part.as_str(), "E_DISPATCH", error.to_string()))?;
     let legs: Vec<Vec<LegParts>> = routes.iter().map(|route| leg_parts(config, route, &session.id, sinks)).collect::<Result<_, _>>()?;
     let status = SessionStatus {
         id: session.id.to_string(),
@@ -219,7 +226,9 @@ fn session_parts(
         kind: if of_process { LogKind::OfProcess(watch::Sender::default().subscribe()) } else { LogKind::OfSession },
         log,
         legs: legs.into_iter().flatten().collect(),
+        dispatch: Arc::new(dispatch),
         outbox,
+        acknowledge: Order::OfArrival,
         lanes: session.lanes,
         mailbox,
         limits,
@@ -277,6 +286,8 @@ fn leg_parts(config: &Config, route: &Route, session: &str, sinks: &[(String, Ar
             receiver: route.receiver_id.to_string(),
             destination: Destination { binding: binding.id.to_string(), address: binding.address.clone(), session: session.to_owned() },
             sink: sink.1.at(&binding.address).unwrap_or_else(|| Arc::clone(&sink.1)),
+            delivery: Delivery::of(route.delivery_mode, &route.policy)
+                .ok_or_else(|| WiringError::not_built(format!("{part}.delivery_mode"), route.delivery_mode.as_str()))?,
             policy: route.policy.clone(),
         })
     };

@@ -7,6 +7,8 @@ use crate::status::{LeaseStatus, SessionRole, SessionStatus};
 use causeway_aws::{AwsClients, Queue, SqsSource, SqsSourceOptions};
 use causeway_core::config::Config;
 use causeway_core::config::model::{OutboxOptions, Receiver, Route};
+use causeway_core::dispatch::Dispatch;
+use causeway_core::hold::Order;
 use causeway_core::identity::{LogName, partition_of_process};
 use causeway_core::mailbox::MailboxName;
 use causeway_core::outcome::Fault;
@@ -49,7 +51,6 @@ pub fn queue_options(receiver: &Receiver, part: &str) -> Result<SqsSourceOptions
         poll_backoff: written.poll_backoff.get(),
         poison_max_receives: written.poison_max_receives,
         poison_drop_without_dlq: written.poison_drop_without_dlq,
-        in_order: true,
         ..SqsSourceOptions::new(&receiver.id, queue)
     })
 }
@@ -78,9 +79,13 @@ pub(super) fn receiver_parts(
             format!("a session is named `{name}`, which is where this receiver keeps its log: rename one"),
         ));
     }
-    let outbox =
-        stores.outbox.clone().ok_or_else(|| WiringError::new("stores.outbox", "E_MISSING", "routes need an outbox: configure one"))?;
-    let of_process = config.bridge.is_clustered();
+    // Where every route holds its messages at the queue there is nothing to keep, and nothing that another process could take over.
+    let logged = routes.iter().any(|route| route.delivery_mode.needs_outbox());
+    let outbox = stores.outbox.clone().filter(|_| logged);
+    if logged && outbox.is_none() {
+        return Err(WiringError::new("stores.outbox", "E_MISSING", "routes need an outbox: configure one"));
+    }
+    let of_process = logged && config.bridge.is_clustered();
     let partition = if of_process { partition_of_process(&name, shared.nonce) } else { name.clone() };
     let log = LogName::new(&config.bridge.id, &partition, 0).map_err(|error| WiringError::new(part.as_str(), "E_ID", error.to_string()))?;
     let lease = if of_process {
@@ -97,12 +102,15 @@ pub(super) fn receiver_parts(
     };
     let limits = config.stores.outbox.as_ref().map_or_else(OutboxOptions::default, |store| store.options.clone());
     let mailbox = MailboxName::new(&config.bridge.id, &name).map_err(|error| WiringError::new(part.as_str(), "E_ID", error.to_string()))?;
-    let mailbox = stores.mailbox.clone().map(|store| MailboxParts { store, name: mailbox, poll: limits.mailbox_poll.get() });
+    let mailbox =
+        stores.mailbox.clone().filter(|_| logged).map(|store| MailboxParts { store, name: mailbox, poll: limits.mailbox_poll.get() });
     let options = queue_options(receiver, &part)?;
     let clients = aws.cloned().ok_or_else(|| WiringError::new(part.as_str(), "E_REFERENCE", "there are no clients of AWS"))?;
     let queue = match &options.queue {
         Queue::Url(text) | Queue::Name(text) => text.clone(),
     };
+    let dispatch = Dispatch::compile(config, routes.iter().copied())
+        .map_err(|error| WiringError::new(part.as_str(), "E_DISPATCH", error.to_string()))?;
     let legs: Vec<Vec<LegParts>> = routes.iter().map(|route| leg_parts(config, route, &name, sinks)).collect::<Result<_, _>>()?;
     let status = SessionStatus {
         id: name.clone(),
@@ -123,7 +131,9 @@ pub(super) fn receiver_parts(
         kind: if of_process { LogKind::OfProcess(watch::Sender::default().subscribe()) } else { LogKind::OfSession },
         log,
         legs: legs.into_iter().flatten().collect(),
+        dispatch: Arc::new(dispatch),
         outbox,
+        acknowledge: Order::Free,
         lanes: 1,
         mailbox,
         limits,

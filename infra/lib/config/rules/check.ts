@@ -41,7 +41,7 @@ export class Check {
   public reference(
     path: string,
     id: string | undefined,
-    section: "sessions" | "receivers" | "senders" | "bindings",
+    section: "sessions" | "receivers" | "senders" | "bindings" | "processors",
   ): void {
     const things: readonly { id?: string }[] = this.config[section] ?? [];
     if (id === "") this.error("E_REQUIRED", path, `${path} is required`, `name one of ${section}`);

@@ -8,6 +8,7 @@ import { checkBridge } from "./bridge.ts";
 import { Check } from "./check.ts";
 import { checkEnds } from "./ends.ts";
 import { checkLeases } from "./lease.ts";
+import { checkProcessors } from "./processor.ts";
 import { checkRoutes } from "./route.ts";
 import { checkSessions } from "./session.ts";
 import { checkStores } from "./stores.ts";
@@ -15,6 +16,7 @@ import { checkStores } from "./stores.ts";
 /** Every broken rule; `broken` are the paths that already have a fault. */
 export function checkRules(config: BridgeConfig, broken: ReadonlySet<string>): SynthFault[] {
   const check = new Check(config, broken);
-  for (const rule of [checkBridge, checkStores, checkSessions, checkEnds, checkRoutes, checkLeases]) rule(check);
+  for (const rule of [checkBridge, checkStores, checkSessions, checkEnds, checkRoutes, checkProcessors, checkLeases])
+    rule(check);
   return check.faults;
 }

@@ -1,6 +1,7 @@
 /** Rules of `routes`, without their leases. */
 import { SECOND } from "../../budget.ts";
 import {
+  type Condition,
   type DeliveryMode,
   isDurable,
   named,
@@ -15,6 +16,8 @@ import type { Check } from "./check.ts";
 
 /** The longest regular expression of a rule, in characters. */
 const MAX_REGEX_CHARS = 4096;
+/** A path to one value: names and indices (RFC 9535 calls it singular). */
+const JSON_PATH = /^\$(?:\.[\p{Alphabetic}\p{N}_@-]+|\[(?:-?\d{1,18}|'[^']*'|"[^"]*")\])*$/u;
 
 export function checkRoutes(check: Check): void {
   const routes = check.config.routes ?? [];
@@ -117,25 +120,56 @@ function resolver(check: Check, at: string, route: Route, resolver: Resolver): v
   }
   rules.forEach((rule, index) => {
     const path = `${at}.rules[${index}]`;
-    const [value, values] = [rule.value !== undefined, (rule.values ?? []).length > 0];
-    const fits =
-      rule.operator === "exists" ? !value && !values : rule.operator === "in" ? !value && values : value && !values;
-    if (!fits)
-      check.error(
-        "E_RESOLVER_OPERAND",
-        path,
-        "the operator and what it compares with do not fit",
-        "`exists` takes nothing, `in` takes `values`, every other takes `value`",
-        [`${path}.operator`, `${path}.value`, `${path}.values`],
-      );
-    if (rule.operator === "regex" && [...String(rule.value ?? "")].length > MAX_REGEX_CHARS)
-      check.error(
-        "E_RESOLVER_REGEX",
-        `${path}.value`,
-        `longer than ${MAX_REGEX_CHARS} characters`,
-        "write a shorter expression",
-      );
+    checkCondition(check, path, rule);
   });
+}
+
+/** What is looked at, how, and with what it is compared. */
+export function checkCondition(check: Check, at: string, rule: Condition): void {
+  const [value, values] = [rule.value !== undefined, (rule.values ?? []).length > 0];
+  const fits =
+    rule.operator === "exists" ? !value && !values : rule.operator === "in" ? !value && values : value && !values;
+  if (!fits)
+    check.error(
+      "E_RESOLVER_OPERAND",
+      at,
+      "the operator and what it compares with do not fit",
+      "`exists` takes nothing, `in` takes `values`, every other takes `value`",
+      [`${at}.operator`, `${at}.value`, `${at}.values`],
+    );
+  checkField(check, `${at}.field`, rule.field);
+  if (rule.operator !== "regex" || rule.value === undefined) return;
+  const expression = String(rule.value);
+  const [tooLong, broken] = [[...expression].length > MAX_REGEX_CHARS, isBroken(expression)];
+  if (tooLong || broken)
+    check.error(
+      "E_RESOLVER_REGEX",
+      `${at}.value`,
+      tooLong ? `longer than ${MAX_REGEX_CHARS} characters` : "not a regular expression",
+      tooLong ? "write a shorter expression" : "mend it; the syntax is that of Rust's `regex`",
+    );
+}
+
+/** What is looked at. */
+export function checkField(check: Check, at: string, field: string | undefined): void {
+  if (field === "" || field === "header." || (field?.startsWith("$") === true && !JSON_PATH.test(field)))
+    check.error(
+      "E_FIELD",
+      at,
+      `"${field}" is neither \`subject\`, nor \`header.NAME\`, nor a path to one value of a JSON payload`,
+      "write a path such as `$.a.b[0]['c d']`: names and indices, without wildcards",
+    );
+}
+
+/** Whether no engine can read the expression. What only the program's own engine knows is left to its `check`. */
+function isBroken(expression: string): boolean {
+  if (/\(\?|\\[pPzAxu]|\[\[|&&|--|~~|[*+?}][*+]/.test(expression)) return false;
+  try {
+    new RegExp(expression);
+    return false;
+  } catch {
+    return true;
+  }
 }
 
 function policy(check: Check, at: string, policy: Policy): void {

@@ -24,7 +24,9 @@ export function checkSessions(check: Check): void {
 }
 
 function broker(check: Check, at: string, session: Session): void {
-  const { broker_url: one, broker_urls: many = [] } = mqtt(session);
+  const { broker_url: one, broker_urls: all = [] } = mqtt(session);
+  // One that is no address was told of already, and emptied.
+  const many = all.filter((url) => url !== "");
   if (one === undefined && many.length === 0) {
     check.error(
       "E_BROKER_REQUIRED",

@@ -6,6 +6,8 @@ mod adoption;
 mod broker;
 mod copies;
 mod crash;
+mod direct;
+mod dispatch;
 mod exclusive;
 mod fifo;
 mod functions;

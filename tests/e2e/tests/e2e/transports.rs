@@ -1,7 +1,9 @@
 //! Every way between brokers and queues. The messages of a run take it between where they are published and the queue that is read: through another
 //! topic, through another queue, or both.
 
+use crate::exclusive::{ACKNOWLEDGED, TWO, counter};
 use causeway_e2e::{Run, Setup};
+use std::time::Duration;
 use xtask::ledger::Account;
 use xtask::stack::Store;
 
@@ -58,6 +60,23 @@ routes:
     delivery_mode: shared_outbox
     bindings: [to-sqs]
     policy: {max_replay_attempts: 50, backoff: {initial_interval: 250ms, max_interval: 5s}}
+"#;
+
+/// From the topic, which one process at a time receives from, to another queue, and from there, by every process and through no outbox, to the queue.
+const MIXED_SESSION_MODES: &str = r#"
+receivers:
+  - id: from-relay
+    transport: sqs
+    options: {queue_url: "${CAUSEWAY_RELAY_QUEUE_URL}", wait_time_seconds: 2, visibility_timeout: 10}
+senders:
+  - id: relay-out
+    transport: sqs
+    options: {queue_url: "${CAUSEWAY_RELAY_QUEUE_URL}"}
+bindings:
+  - {id: to-relay, sender_id: relay-out, address: relay}
+routes:
+  - {id: ingest, bindings: [to-relay]}
+  - {id: hop, receiver_id: from-relay, delivery_mode: direct_hold, bindings: [to-sqs]}
 "#;
 
 /// From the topic to another queue, from there to another topic, and from there to the queue.
@@ -148,4 +167,30 @@ async fn a_clean_stop_repeats_nothing_on_any_way() {
         let account = run.finish().await.unwrap();
         assert_eq!((account.published, account.unique, account.duplicates, account.lost), (1_000, 1_000, 0, 0));
     }
+}
+
+/// One process owns the session with the broker, and both take from the queue between; the owner is killed while messages are at every stage.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kill_9_of_the_owner_loses_nothing_beside_a_queue_that_all_receive_from() {
+    let setup = Setup { members: TWO, layer: Some(MIXED_SESSION_MODES), ..Setup::new(Store::Dynamodb, 3_000) };
+    let mut run = Run::start(&setup).await.unwrap();
+    let former = run.cluster().unwrap().holder().await.unwrap();
+    run.publish(0..3_000, 300);
+    run.published(1_000).await.unwrap();
+    // A standby has no broker: what it acknowledges it took from the queue.
+    let standby = 1 - former.member;
+    for _ in 0..600 {
+        if counter(run.cluster().unwrap(), standby, ACKNOWLEDGED).await > 0.0 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert!(counter(run.cluster().unwrap(), standby, ACKNOWLEDGED).await > 0.0, "the standby takes nothing from the queue");
+    let cluster = run.cluster().unwrap();
+    cluster.members[former.member].worker.process.kill().await.unwrap();
+    let successor = cluster.successor(&former.lease).await.unwrap();
+    assert_eq!(successor.member, standby);
+    cluster.start_again(former.member).await.unwrap();
+    let (account, log) = run.settle().await.unwrap();
+    assert_eq!((account.published, account.unique, account.lost, account.corrupted), (3_000, 3_000, 0, 0), "{account:#?}\n{log}");
 }

@@ -11,13 +11,14 @@ use bytes::Bytes;
 use causeway_core::dead_letter::Destination;
 use causeway_core::drain::retry::Backoff;
 use causeway_core::drain::{BatchId, BatchLimits};
+use causeway_core::hold::Order;
 use causeway_core::identity::{ConnectionEpoch, DeliveryId, Epoch, LaneId};
 use causeway_core::log::writer::SegmentOptions;
 use causeway_core::log::{Answer, Call, Channel};
 use causeway_core::message::{Entry, Message};
 use causeway_core::outcome::Outcome;
 use causeway_core::units::{Instant, UnixMillis};
-use causeway_core::worker::options::{Fate, LegOptions, OwnerOptions, Policy};
+use causeway_core::worker::options::{Delivery, Fate, LegOptions, OwnerOptions, Policy, to_first_legs};
 use causeway_core::worker::{Effect, End, Event, Observation, Owner};
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
@@ -200,6 +201,7 @@ fn options(term: u64, epoch: Epoch) -> OwnerOptions {
         route: "r".into(),
         receiver: "in".into(),
         destination: Destination { binding: "b".to_owned(), ..Destination::default() },
+        delivery: Delivery::Logged,
         policy,
         limits: BatchLimits { entries: 1, bytes: 1_000, entry_bytes: 1_000 },
         size_of: Arc::new(|_| 10),
@@ -208,8 +210,10 @@ fn options(term: u64, epoch: Epoch) -> OwnerOptions {
     let base = (u128::from(term) + 1) << 64;
     OwnerOptions {
         owner: name_of(term),
+        dispatch: to_first_legs(core::slice::from_ref(&route)),
         legs: vec![route],
         epoch: Some(epoch),
+        acknowledge: Order::OfArrival,
         lanes: 1,
         mailbox_poll: None,
         retire_when_drained: false,

@@ -5,9 +5,10 @@ use crate::mutant::Mutant;
 use causeway_core::dead_letter::Destination;
 use causeway_core::drain::BatchLimits;
 use causeway_core::drain::retry::Backoff;
+use causeway_core::hold::Order;
 use causeway_core::identity::Epoch;
 use causeway_core::log::writer::SegmentOptions;
-use causeway_core::worker::options::{Fate, LegOptions, OwnerOptions, Policy};
+use causeway_core::worker::options::{Delivery, Fate, LegOptions, OwnerOptions, Policy, to_first_legs};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -145,19 +146,26 @@ pub fn options(nth: usize, epoch: Option<Epoch>, lanes: u32, adopts: bool, dice:
         send_timeout: Duration::from_secs(1),
     };
     let limits = BatchLimits { entries: dice.pick(&[1, 3, 10]), bytes: dice.pick(&[250, 1_000]), entry_bytes: 250 };
-    let routes = ROUTES.iter().enumerate().map(|(route, receiver)| LegOptions {
-        route: format!("r{route}").into(),
-        receiver: (*receiver).into(),
-        destination: Destination { binding: "b".to_owned(), ..Destination::default() },
-        policy,
-        limits,
-        size_of: Arc::new(|entry| 100 + entry.message.payload.len()),
-        key_of: Arc::new(|_| None),
-    });
+    let legs: Vec<LegOptions> = ROUTES
+        .iter()
+        .enumerate()
+        .map(|(route, receiver)| LegOptions {
+            route: format!("r{route}").into(),
+            receiver: (*receiver).into(),
+            destination: Destination { binding: "b".to_owned(), ..Destination::default() },
+            delivery: Delivery::Logged,
+            policy,
+            limits,
+            size_of: Arc::new(|entry| 100 + entry.message.payload.len()),
+            key_of: Arc::new(|_| None),
+        })
+        .collect();
     OwnerOptions {
         owner: format!("n{nth}"),
-        legs: routes.collect(),
+        dispatch: to_first_legs(&legs),
+        legs,
         epoch,
+        acknowledge: Order::OfArrival,
         lanes,
         mailbox_poll: (!adopts).then_some(MAILBOX_POLL),
         retire_when_drained: adopts,

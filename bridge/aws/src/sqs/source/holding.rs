@@ -55,11 +55,6 @@ impl Holding {
         self.last
     }
 
-    /// Every delivery up to and including this one is done with.
-    pub(super) fn settle_up_to(&mut self, ordinal: u64) {
-        self.done.extend(self.held.range(..=ordinal).map(|(ordinal, _)| *ordinal).filter(|ordinal| !self.deleting.contains(ordinal)));
-    }
-
     /// This delivery is done with.
     pub(super) fn settle(&mut self, ordinal: u64) {
         if self.held.contains_key(&ordinal) && !self.deleting.contains(&ordinal) {

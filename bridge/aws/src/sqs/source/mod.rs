@@ -82,8 +82,6 @@ pub struct SqsSourceOptions {
     pub poison_max_receives: u32,
     /// Whether poison is deleted where the queue has no dead-letter queue that SQS moves it to.
     pub poison_drop_without_dlq: bool,
-    /// Whether an acknowledgement stands for all deliveries before it too, as those of a broker do. Else it names one.
-    pub in_order: bool,
 }
 
 impl SqsSourceOptions {
@@ -104,7 +102,6 @@ impl SqsSourceOptions {
             poll_backoff: Duration::from_secs(1),
             poison_max_receives: 0,
             poison_drop_without_dlq: false,
-            in_order: false,
         }
     }
 
@@ -197,7 +194,7 @@ impl Source for SqsSource {
         event
     }
 
-    /// That delivery and no other, unless [`SqsSourceOptions::in_order`] says otherwise: a queue takes them in any order.
+    /// That delivery and no other: a queue takes them in any order.
     fn acknowledge(&mut self, delivery: DeliveryId) {
         if delivery.connection == CONNECTION {
             // No longer than what is held: each delivery is acknowledged once.
@@ -343,7 +340,7 @@ impl Task {
         let (now, wanted) = (Instant::now(), *self.control.borrow_and_update());
         let acknowledged = core::mem::take(&mut *self.shared.acknowledged.lock().unwrap_or_else(PoisonError::into_inner));
         for ordinal in acknowledged {
-            if self.options.in_order { self.holding.settle_up_to(ordinal) } else { self.holding.settle(ordinal) }
+            self.holding.settle(ordinal);
         }
         while underway.deletes < DELETES_AT_ONCE {
             let batch = self.holding.due_deletes(now);
@@ -393,7 +390,7 @@ impl Task {
                         underway.failures = underway.failures.saturating_add(1);
                         underway.not_before = Some(Instant::now() + pause);
                         self.shared.failures.fetch_add(1, Ordering::Relaxed);
-                        tracing::warn!(receiver = %self.options.receiver, code = fault.code.as_str(), detail = %fault.detail, pause_ms = pause.as_millis() as u64, "the queue cannot be polled");
+                        tracing::warn!(receiver = %self.options.receiver, code = fault.code.as_str(), detail = %fault.detail, pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX), "the queue cannot be polled");
                     }
                 }
             }

@@ -5,6 +5,7 @@ use super::bridge::is_http_url;
 use super::session::credentials_uri;
 use crate::config::model::{Receiver, Sender, SessionMode, Topic, Transport};
 use crate::config::values::Span;
+use crate::dispatch::Address;
 use std::collections::BTreeMap;
 
 pub(super) fn check(check: &mut Check<'_>) {
@@ -58,7 +59,7 @@ pub(super) fn check(check: &mut Check<'_>) {
                 format!("{at}.address is required"),
                 "write the topic, or the queue's name",
             );
-        } else if !is_template(&binding.address) {
+        } else if Address::parse(&binding.address).is_none() {
             check.error(
                 "E_ADDRESS_TEMPLATE",
                 &format!("{at}.address"),
@@ -68,19 +69,6 @@ pub(super) fn check(check: &mut Check<'_>) {
             );
         }
     }
-}
-
-fn is_template(address: &str) -> bool {
-    let mut open = None;
-    for (index, c) in address.char_indices() {
-        open = match (c, open) {
-            ('{', None) => Some(index),
-            ('}', Some(start)) if index > start + 1 => None,
-            ('{' | '}', _) => return false,
-            (_, open) => open,
-        };
-    }
-    open.is_none()
 }
 
 /// Exactly one of transport and session.

@@ -3,6 +3,7 @@
 mod bridge;
 mod ends;
 mod lease;
+mod processor;
 mod route;
 mod session;
 mod stores;
@@ -20,6 +21,7 @@ pub(super) fn check(config: &Config, positions: &Positions, broken: BTreeSet<Str
     session::check(&mut check);
     ends::check(&mut check);
     route::check(&mut check);
+    processor::check(&mut check);
     lease::check(&mut check);
     check.faults
 }

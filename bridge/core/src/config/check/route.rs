@@ -2,8 +2,10 @@
 
 use super::Check;
 use crate::config::model::{
-    AckAfter, DeliveryMode, DispatchMode, OnFailure, Operator, Policy, Receiver, Resolver, ResolverKind, Route, SessionMode, Transport,
+    AckAfter, DeliveryMode, DispatchMode, Literal, OnFailure, Operator, Policy, Receiver, Resolver, ResolverKind, Route, SessionMode,
+    Transport,
 };
+use crate::dispatch;
 use crate::timing::SECOND;
 use core::time::Duration;
 use std::collections::BTreeSet;
@@ -14,8 +16,6 @@ const SETTLEMENT_RECOVERY: Duration = Duration::from_secs(240);
 const PROCESSOR_TIMEOUT: Duration = Duration::from_secs(30);
 /// Two writes of a dead letter, and the pause between them.
 const DLQ_WRITE: Duration = Duration::from_millis(10_500);
-/// The longest regular expression of a rule, in characters.
-const MAX_REGEX_CHARS: usize = 4096;
 
 pub(super) fn check(check: &mut Check<'_>) {
     let config = check.config;
@@ -149,29 +149,31 @@ fn resolve(check: &mut Check<'_>, at: &str, route: &Route, resolver: &Resolver) 
     }
     for (index, rule) in resolver.rules.iter().enumerate() {
         let at = format!("{path}.rules[{index}]");
-        let has = match rule.operator {
-            Operator::Exists => rule.value.is_none() && rule.values.is_empty(),
-            Operator::In => rule.value.is_none() && !rule.values.is_empty(),
-            _ => rule.value.is_some() && rule.values.is_empty(),
-        };
-        if !has {
-            check.error(
-                "E_RESOLVER_OPERAND",
-                &at,
-                &[&format!("{at}.operator"), &format!("{at}.value"), &format!("{at}.values")],
-                "the operator and what it compares with do not fit",
-                "`exists` takes nothing, `in` takes `values`, every other takes `value`",
-            );
-        }
-        if rule.operator == Operator::Regex && rule.value.as_ref().is_some_and(|value| value.0.chars().count() > MAX_REGEX_CHARS) {
-            check.error(
-                "E_RESOLVER_REGEX",
-                &format!("{at}.value"),
-                &[],
-                format!("longer than {MAX_REGEX_CHARS} characters"),
-                "write a shorter expression",
-            );
-        }
+        condition(check, &at, &rule.field, rule.operator, rule.value.as_ref(), &rule.values);
+    }
+}
+
+/// What is looked at, how, and with what it is compared.
+pub(super) fn condition(check: &mut Check<'_>, at: &str, field: &str, operator: Operator, value: Option<&Literal>, values: &[Literal]) {
+    let fits = match operator {
+        Operator::Exists => value.is_none() && values.is_empty(),
+        Operator::In => value.is_none() && !values.is_empty(),
+        _ => value.is_some() && values.is_empty(),
+    };
+    if !fits {
+        check.error(
+            "E_RESOLVER_OPERAND",
+            at,
+            &[&format!("{at}.operator"), &format!("{at}.value"), &format!("{at}.values")],
+            "the operator and what it compares with do not fit",
+            "`exists` takes nothing, `in` takes `values`, every other takes `value`",
+        );
+    }
+    super::processor::field(check, &format!("{at}.field"), field);
+    let expression = value.filter(|_| operator == Operator::Regex);
+    if let Some(Err(error)) = expression.map(|value| dispatch::regex(&value.0)) {
+        let remedy = "mend or shorten it; the syntax is that of Rust's `regex`, without look-around and back-references";
+        check.error("E_RESOLVER_REGEX", &format!("{at}.value"), &[], error.to_string(), remedy);
     }
 }
 

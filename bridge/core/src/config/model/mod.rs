@@ -4,12 +4,14 @@
 
 mod bridge;
 mod policy;
+mod processor;
 mod route;
 mod store;
 mod transport;
 
 pub use bridge::{Bridge, Cluster, DeploymentMode, DrainCeiling, Evidence, Http, LogFormat, LogLevel, MetricsExporter};
 pub use policy::{AckAfter, Backoff, OnFailure, Policy};
+pub use processor::{FilterAction, FilterCondition, Mapping, Processor, ProcessorKind, ProcessorOptions, ValueType};
 pub use route::{
     DeliveryMode, DispatchMode, DrainStrategy, DrainStrategyKind, Literal, Operator, Resolver, ResolverKind, Route, RouteSession, Rule,
 };
@@ -50,6 +52,9 @@ pub struct Config {
     /// Named destinations.
     #[serde(default)]
     pub bindings: Vec<Binding>,
+    /// What handles messages on their way; routes name them.
+    #[serde(default)]
+    pub processors: Vec<Processor>,
     /// From a receiver to bindings, and how.
     #[serde(default)]
     pub routes: Vec<Route>,

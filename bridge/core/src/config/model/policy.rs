@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Policy {
-    /// How many messages of the route may be between receipt and acknowledgement.
+    /// How many messages of the route may be being sent at once, to each of its bindings.
     #[schemars(range(min = 1))]
     pub max_in_flight: u32,
     /// When the source is acknowledged. Left out: as the delivery mode says.
@@ -25,7 +25,7 @@ pub struct Policy {
     pub on_expired: OnFailure,
     /// What becomes of a message that the destination refuses for good.
     pub on_permanent_failure: OnFailure,
-    /// What becomes of a message that a processor filters out.
+    /// What becomes of a message that a processor filters out. `drop`: it is acknowledged and counted, and nothing is kept.
     pub on_filtered: OnFailure,
     /// How long one send may take.
     pub send_timeout: Span,

@@ -23,7 +23,7 @@ pub struct Route {
     /// `single`: each message goes to one binding; `fan_out`: to several, through the outbox.
     #[serde(default)]
     pub dispatch_mode: DispatchMode,
-    /// Whether correlation, causation and ordering headers of another bridge are believed.
+    /// Whether what another bridge tells in headers is believed: correlation-id, causation-id, idempotency-key, dedup-id, ordering-key, tenant-id, forwarded-from and forwarded-hop, each behind `x-bridge.`. Every other header of that beginning is taken off, and these too where this is false.
     #[serde(default)]
     pub trust_bridge_headers: bool,
     /// How messages are treated.
@@ -33,10 +33,10 @@ pub struct Route {
     #[serde(default)]
     #[schemars(length(min = 1))]
     pub bindings: Vec<Id>,
-    /// What handles each message on its way, by name.
+    /// What handles each message before its bindings are chosen, by name, in this order.
     #[serde(default)]
     pub processors: Vec<Id>,
-    /// What picks the binding. Left out: the first binding.
+    /// What picks the binding. Left out: the first binding; with `fan_out` all of them.
     #[serde(default)]
     pub resolver: Option<Resolver>,
     /// The lease of an exclusive session, and how its outbox is drained.
@@ -101,10 +101,10 @@ pub enum DispatchMode {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Resolver {
-    /// `static`: the first binding; `all`: all of them; `header_map`: by the value of a header; `rules`: by the first rule that holds.
+    /// `static`: the default binding, else the first; `all`: all of them; `header_map`: by the value of a header; `rules`: by the first rule that holds, with `fan_out` by every rule that holds.
     #[serde(rename = "type")]
     pub kind: ResolverKind,
-    /// The binding where nothing else holds.
+    /// The binding where nothing else holds. Without it such a message is dead-lettered as `NO_BINDING`, or treated as `on_permanent_failure` says.
     #[serde(default)]
     pub default_binding: Option<Id>,
     /// `header_map`: the header.
@@ -136,9 +136,9 @@ pub enum ResolverKind {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
-    /// What is looked at: `subject`, `header.NAME`, `$.json.path`, or the name of a header.
+    /// What is looked at: `subject` (the topic), `header.NAME`, `$.json.path` (names and indices), or the name of a header: a user property, or `mqtt.topic`, `mqtt.qos`, `mqtt.retained`, `mqtt.response-topic`, `mqtt.content-type`. Where the message does not have it, no rule holds.
     pub field: String,
-    /// How it is compared.
+    /// How it is compared. `gt`, `lt`, `gte` and `lte` compare numbers where `value` is one, else texts.
     pub operator: Operator,
     /// With what. Not for `exists` and `in`.
     #[serde(default)]

@@ -448,6 +448,6 @@ pub struct Binding {
     /// Whose lease guards its outbox. Left out: the route's session.
     #[serde(default)]
     pub session_id: Option<Id>,
-    /// The topic or queue, for MQTT the topic to publish to; `{header}` is replaced by a header of the message.
+    /// The topic or queue, for MQTT the topic to publish to; `{header}` is replaced by a header of the message, and a message without that header is dead-lettered as `ADDRESS_TEMPLATE`.
     pub address: String,
 }

@@ -20,8 +20,8 @@ pub(super) struct Append {
     slot: Slot,
     row: Arc<Row>,
     entries: Vec<Arc<Entry>>,
-    delivery: Option<DeliveryId>,
-    oldest: Option<DeliveryId>,
+    /// The delivery of each entry that came from the source.
+    deliveries: Vec<DeliveryId>,
     /// The mail that the entries are moved from.
     mail: Option<Arc<[String]>>,
     began: Instant,
@@ -39,11 +39,6 @@ impl Append {
 
     pub(super) fn entries(&self) -> &[Arc<Entry>] {
         &self.entries
-    }
-
-    /// The oldest delivery in it.
-    pub(super) const fn oldest(&self) -> Option<DeliveryId> {
-        self.oldest
     }
 
     fn call(&self) -> Call {
@@ -64,25 +59,17 @@ impl Writer {
         debug_assert!(self.is_idle() && drained >= self.tail, "only a log that is drained is closed");
         if self.is_running() && self.is_idle() {
             let row = Row::Anchor(self.anchor(wall, drained, true));
-            self.begin(now, row, Vec::new(), (None, None), None);
+            self.begin(now, row, Vec::new(), Vec::new(), None);
         }
     }
 
-    fn begin(
-        &mut self,
-        now: Instant,
-        row: Row,
-        entries: Vec<Arc<Entry>>,
-        (oldest, delivery): (Option<DeliveryId>, Option<DeliveryId>),
-        mail: Option<Arc<[String]>>,
-    ) {
+    fn begin(&mut self, now: Instant, row: Row, entries: Vec<Arc<Entry>>, deliveries: Vec<DeliveryId>, mail: Option<Arc<[String]>>) {
         let bytes = if let Row::Segment(segment) = &row { segment.body.len() } else { 0 };
         self.append = Some(Append {
             slot: self.tail.next(),
             row: Arc::new(row),
             entries,
-            delivery,
-            oldest,
+            deliveries,
             mail,
             began: now,
             doubtful: false,
@@ -101,14 +88,13 @@ impl Writer {
 
     fn begin_segment(&mut self, now: Instant, wall: UnixMillis, drained: Slot) -> Option<()> {
         let count = self.closing_count(now)?;
-        let oldest = self.pending.front().map(|pending| pending.delivery);
         let taken: Vec<Pending> = self.pending.drain(..count).collect();
         self.pending_bytes -= taken.iter().map(|pending| pending.entry.message.weight()).sum::<usize>();
-        let delivery = taken.iter().rev().find(|pending| pending.completes_delivery).map(|pending| pending.delivery);
-        let entries: Vec<Arc<Entry>> = taken.into_iter().map(|pending| pending.entry).collect();
+        let (entries, deliveries): (Vec<Arc<Entry>>, Vec<DeliveryId>) =
+            taken.into_iter().map(|pending| (pending.entry, pending.delivery)).unzip();
         let row = self.segment(wall, drained, &entries)?;
         self.last_append_began = Some(now);
-        self.begin(now, row, entries, (oldest, delivery), None);
+        self.begin(now, row, entries, deliveries, None);
         Some(())
     }
 
@@ -127,7 +113,7 @@ impl Writer {
         let (ids, entries): (Vec<String>, Vec<Arc<Entry>>) = self.mail.drain(..fit).map(|mail| (mail.id, mail.entry)).unzip();
         let row = self.segment(wall, drained, &entries)?;
         self.last_append_began = Some(now);
-        self.begin(now, row, entries, (None, None), Some(ids.into()));
+        self.begin(now, row, entries, Vec::new(), Some(ids.into()));
         Some(())
     }
 
@@ -286,7 +272,7 @@ impl Writer {
             slot: append.slot,
             mail: append.mail.map_or(0, |ids| ids.len()),
             entries: append.entries,
-            delivery: append.delivery,
+            deliveries: append.deliveries,
             drained: append.row.drained(),
             took: now.since(append.began),
             bytes: append.bytes,

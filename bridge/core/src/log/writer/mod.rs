@@ -49,8 +49,6 @@ pub struct Pending {
     pub entry: Arc<Entry>,
     /// The delivery that it came by.
     pub delivery: DeliveryId,
-    /// Whether it is the delivery's last entry: once it is stored the delivery may be acknowledged.
-    pub completes_delivery: bool,
     /// When it came.
     pub since: Instant,
 }
@@ -60,7 +58,7 @@ pub struct Pending {
 pub struct Stored {
     slot: Slot,
     entries: Vec<Arc<Entry>>,
-    delivery: Option<DeliveryId>,
+    deliveries: Vec<DeliveryId>,
     mail: usize,
     drained: Slot,
     took: Duration,
@@ -80,10 +78,10 @@ impl Stored {
         &self.entries
     }
 
-    /// The newest delivery whose entries are all durable now.
+    /// The delivery of each entry, in order; none where the entries are mail.
     #[must_use]
-    pub const fn delivery(&self) -> Option<DeliveryId> {
-        self.delivery
+    pub fn deliveries(&self) -> &[DeliveryId] {
+        &self.deliveries
     }
 
     /// How many pieces of mail were moved; 0 where the entries came from the source.
@@ -266,12 +264,6 @@ impl Writer {
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.pending.is_empty() && self.mail.is_empty() && self.append.is_none()
-    }
-
-    /// The oldest delivery that is not durable yet.
-    #[must_use]
-    pub fn oldest_delivery(&self) -> Option<DeliveryId> {
-        self.append.as_ref().and_then(Append::oldest).or_else(|| self.pending.front().map(|pending| pending.delivery))
     }
 
     /// When the last append began.

@@ -3,6 +3,8 @@
 use crate::ports::{GatedSource, Host, LEASE, Shared, number_of};
 use causeway_core::config::model::{Bridge, OutboxOptions, Policy};
 use causeway_core::dead_letter::Destination;
+use causeway_core::dispatch::Dispatch;
+use causeway_core::hold::Order;
 use causeway_core::identity::LogName;
 use causeway_core::lease::holder::Upkeep;
 use causeway_core::lease::row::OwnerFacts;
@@ -10,6 +12,7 @@ use causeway_core::lease::standby::Candidate;
 use causeway_core::member::MemberOptions;
 use causeway_core::outcome::{Fault, FaultCode};
 use causeway_core::units::{Instant, UnixMillis};
+use causeway_core::worker::options::Delivery;
 use causeway_ports::Clock;
 use causeway_ports::fake::{Injection, LeaseCall, OutboxCall};
 use causeway_sim::rng::Rng;
@@ -369,14 +372,17 @@ fn parts(host: &Host, clock: Arc<HostClock>, bits: Mutex<Rng>, stop: Cancellatio
         subscriptions_wanted: 1,
         log: LogName::new("b", "s", 0).unwrap(),
         kind: LogKind::OfSession,
+        dispatch: Arc::new(Dispatch::to_first([("r", "in", "b")])),
         legs: vec![LegParts {
             route: "r".to_owned(),
             receiver: "in".to_owned(),
             destination: Destination { binding: "b".to_owned(), ..Destination::default() },
             sink: Arc::clone(&shared) as Arc<dyn causeway_ports::Sink>,
+            delivery: Delivery::Logged,
             policy: Policy::default(),
         }],
-        outbox: Arc::clone(&shared) as Arc<dyn causeway_ports::Outbox>,
+        outbox: Some(Arc::clone(&shared) as Arc<dyn causeway_ports::Outbox>),
+        acknowledge: Order::OfArrival,
         lanes: 1,
         mailbox: None,
         limits: OutboxOptions::default(),
