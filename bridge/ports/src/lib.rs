@@ -311,6 +311,11 @@ pub trait Sink: Send + Sync {
 
     /// Requests made since the start.
     fn requests(&self) -> u64;
+
+    /// The same destination at `address`, where it has addresses of its own, as a broker has topics. `None`: the sender alone says where.
+    fn at(&self, _address: &str) -> Option<Arc<dyn Sink>> {
+        None
+    }
 }
 
 /// Which dead letters are meant. All given conditions must hold.

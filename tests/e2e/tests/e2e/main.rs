@@ -18,3 +18,4 @@ mod memory;
 mod restore;
 mod sqs;
 mod store;
+mod transports;
