@@ -173,13 +173,13 @@ mod tests {
     }
 
     fn any_message() -> impl Strategy<Value = Message> {
-        let text = proptest::string::string_regex(".{0,12}").unwrap();
+        // A pattern is a strategy for the texts that it matches.
+        let text = ".{0,12}";
         let name = prop_oneof![Just("traceparent".to_owned()), "[a-z]{1,6}", ".{0,5}"];
-        let user = prop::collection::vec((name, text.clone()), 0..14);
-        let optional = proptest::option::of(text);
+        let user = prop::collection::vec((name, text), 0..14);
         let bytes = prop::collection::vec(any::<u8>(), 0..40);
-        (".{1,12}", bytes.clone(), any::<bool>(), optional.clone(), optional, proptest::option::of(bytes), user).prop_map(
-            |(topic, payload, retain, content_type, response_topic, correlation, user)| Message {
+        (".{1,12}", bytes.clone(), any::<bool>(), proptest::option::of(text), proptest::option::of(text), proptest::option::of(bytes), user)
+            .prop_map(|(topic, payload, retain, content_type, response_topic, correlation, user)| Message {
                 topic,
                 payload: payload.into(),
                 qos: 1,
@@ -191,8 +191,7 @@ mod tests {
                     user: user.into_iter().filter(|(name, _)| name != SOURCE_MESSAGE_ID).collect(),
                     ..Properties::default()
                 },
-            },
-        )
+            })
     }
 
     proptest! {
