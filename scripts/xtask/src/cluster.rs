@@ -156,11 +156,13 @@ impl Cluster {
                 self.members[*member].worker.process.expect_running()?;
             }
             let asked = candidates.iter().map(|member| self.members[*member].worker.is_ready("full"));
-            let full = join_all(asked).await.into_iter().zip(&candidates).find_map(|(full, member)| full.then_some(*member));
+            let full: Vec<usize> =
+                join_all(asked).await.into_iter().zip(&candidates).filter_map(|(full, member)| full.then_some(*member)).collect();
             let at = Instant::now();
-            if let Some(member) = full
+            // Who stands by for this session may be at full service with another one, which every process has.
+            if !full.is_empty()
                 && let Some(lease) = self.lease().await?
-                && lease.name() == self.members[member].name()
+                && let Some(member) = full.into_iter().find(|member| lease.name() == self.members[*member].name())
             {
                 return Ok(HandOver { member, lease, at });
             }
