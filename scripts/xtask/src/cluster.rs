@@ -155,14 +155,12 @@ impl Cluster {
             for member in &candidates {
                 self.members[*member].worker.process.expect_running()?;
             }
-            let asked = candidates.iter().map(|member| self.members[*member].worker.is_ready("full"));
-            let full: Vec<usize> =
-                join_all(asked).await.into_iter().zip(&candidates).filter_map(|(full, member)| full.then_some(*member)).collect();
+            let asked = candidates.iter().map(|member| self.members[*member].worker.is_owner_at_full_service());
+            let full = join_all(asked).await.into_iter().zip(&candidates).find_map(|(full, member)| full.then_some(*member));
             let at = Instant::now();
-            // Who stands by for this session may be at full service with another one, which every process has.
-            if !full.is_empty()
+            if let Some(member) = full
                 && let Some(lease) = self.lease().await?
-                && let Some(member) = full.into_iter().find(|member| lease.name() == self.members[*member].name())
+                && lease.name() == self.members[member].name()
             {
                 return Ok(HandOver { member, lease, at });
             }
