@@ -71,6 +71,7 @@ const NO_ALARM: Readonly<Record<string, string>> = {
   MQTTReconnects: "a reconnection that fails shows in ServiceLevel",
   MQTTConnectFailures: "a broker that stays away shows in ServiceLevel",
   MQTTReceiveWindowOverruns: "some brokers overrun the window; the program copes and nothing is lost",
+  MQTTReusedIds: "the publisher's fault, and nothing is lost here; consumers that go by the source id have to know",
   MQTTSubscriptionsRefused: "MQTTSubscriptionsQuarantined tells which are refused now",
   MQTTUnmatchedHeld: "ends by itself after unmatched_grace",
   Uptime: "a number, not a state",

@@ -84,9 +84,20 @@ impl AwsClients {
     /// # Errors
     /// `INVALID_CONFIG` where no region is set anywhere.
     pub fn sqs(&self, region: Option<&str>) -> Result<aws_sdk_sqs::Client, Fault> {
+        self.sqs_at(region, None)
+    }
+
+    /// The same at another address of the service.
+    ///
+    /// # Errors
+    /// As [`Self::sqs`].
+    pub fn sqs_at(&self, region: Option<&str>, endpoint: Option<&str>) -> Result<aws_sdk_sqs::Client, Fault> {
         let region = region.map(|name| Region::new(name.to_owned())).or_else(|| self.config.region().cloned()).ok_or_else(no_region)?;
-        let config = aws_sdk_sqs::config::Builder::from(&self.config).region(region).build();
-        Ok(aws_sdk_sqs::Client::from_conf(config))
+        let mut config = aws_sdk_sqs::config::Builder::from(&self.config).region(region);
+        if let Some(endpoint) = endpoint {
+            config = config.endpoint_url(endpoint);
+        }
+        Ok(aws_sdk_sqs::Client::from_conf(config.build()))
     }
 
     /// Looks the credentials up without using them, for `doctor`.

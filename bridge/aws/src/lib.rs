@@ -1,4 +1,4 @@
-//! The AWS side of the Causeway bridge: DynamoDB stores and the SQS sink.
+//! The AWS side of the Causeway bridge: DynamoDB stores, the SQS sink and the SQS source.
 
 pub mod client;
 pub mod dead_letters;
@@ -19,4 +19,5 @@ pub use leases::{DynamoLeases, LeaseUsage};
 pub use managed_subscriptions::DynamoManagedSubscriptions;
 pub use outbox::DynamoOutbox;
 pub use sqs::fifo::{Fifo, Group};
+pub use sqs::source::{Queue, SqsSource, SqsSourceOptions, probe as probe_queue};
 pub use sqs::{SqsOptions, SqsSink};

@@ -21,6 +21,7 @@ pub mod outcome;
 pub mod rebase;
 pub mod redrive;
 pub mod rows;
+pub mod source_id;
 pub mod spill;
 pub mod subscriptions;
 pub mod timing;

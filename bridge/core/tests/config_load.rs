@@ -207,6 +207,8 @@ fn what_this_release_does_runs_and_what_it_does_not_is_named() {
         ("processors", include_str!("../../../tests/fixtures/valid/processors.yaml")),
         ("hold", include_str!("../../../tests/fixtures/valid/direct_hold.yaml")),
         ("spill", include_str!("../../../tests/fixtures/valid/spill_outbox.yaml")),
+        ("sqs", include_str!("../../../tests/fixtures/valid/sqs_to_sqs.yaml")),
+        ("mixed", include_str!("../../../tests/fixtures/valid/mixed_session_modes.yaml")),
         ("session", SESSION),
         ("older broker", OLDER_BROKER),
     ] {
@@ -216,8 +218,7 @@ fn what_this_release_does_runs_and_what_it_does_not_is_named() {
     for (name, text, path) in [
         ("pacing", SCENARIO, "routes[0].session.drain_strategy"),
         ("share", include_str!("../../../tests/fixtures/valid/clustered_share.yaml"), "sessions[0].session_mode"),
-        ("sqs", include_str!("../../../tests/fixtures/valid/sqs_to_sqs.yaml"), "receivers[0].transport"),
-        ("mqtt", include_str!("../../../tests/fixtures/valid/mqtt_to_mqtt.yaml"), "senders[0].session_id"),
+        ("mqtt", include_str!("../../../tests/fixtures/valid/mqtt_to_mqtt.yaml"), "senders[0].options.default_topic"),
         ("depth", include_str!("../../../tests/fixtures/valid/every_policy.yaml"), "routes[0].policy.max_outbox_depth"),
         ("admin", include_str!("../../../tests/fixtures/valid/http.yaml"), "http.admin_api_key"),
     ] {

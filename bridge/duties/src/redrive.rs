@@ -263,6 +263,7 @@ impl<'a> Run<'a> {
                         let message = format!("the sender of route `{}` is not at hand", letter.route);
                         return ended(End::Failed(Reason::Internal, message));
                     };
+                    let sink = sink.at(&letter.address).unwrap_or_else(|| Arc::clone(sink));
                     if let Err(fault) = send(sink.as_ref(), entry, &attempt).await {
                         return failed(id, Store::Queue, fault);
                     }

@@ -18,8 +18,8 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
-/// This client publishes nothing: the smallest window keeps the library's tables small.
-const OUTGOING_WINDOW: u16 = 16;
+/// The window of a client that publishes nothing: a small one keeps the library's tables small.
+pub(crate) const NOTHING_TO_PUBLISH: u16 = 16;
 /// Requests (acknowledgements, subscriptions) that the client holds at most; more wait here, in order.
 const REQUESTS: usize = 256;
 /// How long the broker may take to close after a DISCONNECT.
@@ -41,6 +41,8 @@ pub(crate) struct Attempt<'a> {
     pub(crate) limit: Duration,
     pub(crate) tls: Option<Arc<ClientConfig>>,
     pub(crate) clean_start: bool,
+    /// What it publishes ahead of acknowledgements at most.
+    pub(crate) outgoing_window: u16,
 }
 
 /// Makes a connection. Covers the name, TCP, TLS, websockets and the login, within the attempt's limit.
@@ -70,7 +72,7 @@ fn client_options(attempt: &Attempt<'_>, socket: &SocketHandle) -> MqttOptions {
         .set_session_expiry_interval(Some(options.session_expiry))
         .set_receive_maximum(Some(options.receive_maximum))
         .set_max_packet_size(Some(options.max_packet_bytes))
-        .set_outgoing_inflight_upper_limit(OUTGOING_WINDOW)
+        .set_outgoing_inflight_upper_limit(attempt.outgoing_window)
         .set_ack_mode(AckMode::Manual)
         .set_connect_timeout(attempt.limit)
         // One packet at a time: an error then never throws away packets that were read before it.
@@ -87,7 +89,7 @@ fn client_options(attempt: &Attempt<'_>, socket: &SocketHandle) -> MqttOptions {
             client_id: options.client_id.clone(),
             clean_start: false,
             session_expiry_interval: Some(options.session_expiry),
-            outgoing_inflight_upper_limit: Some(OUTGOING_WINDOW),
+            outgoing_inflight_upper_limit: Some(attempt.outgoing_window),
             ack_mode: PersistedAckMode::Manual,
             last_pkid: 0,
             last_puback: 0,

@@ -90,6 +90,8 @@ const fn disconnect_code(code: DisconnectReasonCode) -> FaultCode {
         }
         DisconnectReasonCode::KeepAliveTimeout => FaultCode::Timeout,
         DisconnectReasonCode::MalformedPacket | DisconnectReasonCode::ProtocolError => FaultCode::ProtocolError,
+        DisconnectReasonCode::PacketTooLarge => FaultCode::PayloadTooLarge,
+        DisconnectReasonCode::TopicNameInvalid | DisconnectReasonCode::PayloadFormatInvalid => FaultCode::InvalidPayload,
         DisconnectReasonCode::UseAnotherServer
         | DisconnectReasonCode::ServerMoved
         | DisconnectReasonCode::TopicFilterInvalid

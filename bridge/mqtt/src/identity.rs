@@ -3,10 +3,8 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use causeway_core::message::Message;
+use causeway_core::source_id::MESSAGE_ID_PROPERTY;
 use sha2::{Digest, Sha256};
-
-/// The user property by which publishers of MQTT 5 give a message its id. MQTT 3.1.1 has no user properties, so a computed id takes its place there.
-pub(crate) const MESSAGE_ID: &str = "mqtt.message-id";
 
 /// Gives messages an id that is the same whenever client, broker, topic and payload are: the copies of one message share it, and so do messages that say the
 /// same twice.
@@ -24,13 +22,13 @@ impl ContentHash {
         Self { seed }
     }
 
-    /// Adds the id to `message`.
+    /// Adds the id to `message`, as the property by which publishers of MQTT 5 give one. MQTT 3.1.1 has no user properties, so none is in the way.
     pub(crate) fn identify(&self, message: &mut Message) {
         let mut hash = self.seed.clone();
         field(&mut hash, &message.topic);
         hash.update(&message.payload);
         let id = format!("mqtt-sha256:{}", URL_SAFE_NO_PAD.encode(hash.finalize()));
-        message.properties.user.push((MESSAGE_ID.to_owned(), id));
+        message.properties.user.push((MESSAGE_ID_PROPERTY.to_owned(), id));
     }
 }
 

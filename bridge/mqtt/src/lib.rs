@@ -1,8 +1,8 @@
-//! The MQTT source of the Causeway bridge, for MQTT 5 and, translated, MQTT 3.1.1.
+//! The MQTT source and destination of the Causeway bridge, for MQTT 5 and, translated, MQTT 3.1.1.
 //!
 //! [`start`] makes a [`MqttSource`], which implements [`causeway_ports::Source`]. One task owns everything MQTT; it makes a fresh client for
 //! every connection, so that nothing of one connection can leak into the next. The decisions behind it, and the library's traps, are in
-//! `docs/adr/0002-mqtt-client.md`.
+//! `docs/adr/0002-mqtt-client.md`. [`MqttSink`] publishes, on a connection of its own.
 
 mod acks;
 mod backoff;
@@ -16,6 +16,7 @@ mod gate;
 mod identity;
 mod options;
 mod probe;
+mod publisher;
 mod session;
 mod source;
 mod subscriptions;
@@ -27,4 +28,5 @@ pub use options::{
     BrokerUrl, CaSource, ClientIdentity, Credentials, MqttConfigError, Protocol, Secret, SourceOptions, Subscription, TlsOptions, Will,
 };
 pub use probe::{ProbeReport, probe};
+pub use publisher::{CAUSATION_ID, MESSAGE_ID, MqttPublisher, MqttSink, MqttSinkOptions, PublisherOptions, REDRIVE_ATTEMPT};
 pub use source::{ConnectionStatus, MqttSource, StatusHandle, start};

@@ -48,6 +48,7 @@ pub async fn probe(options: &SourceOptions) -> Result<ProbeReport, Fault> {
         limit: throw_away.connect_timeout,
         tls,
         clean_start: true,
+        outgoing_window: connection::NOTHING_TO_PUBLISH,
     })
     .await
     .map_err(|end| end.fault)?;

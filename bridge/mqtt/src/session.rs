@@ -10,6 +10,7 @@ use crate::subscriptions::{Subscriptions, Terms};
 use crate::unsubscriptions::Unsubscriptions;
 use causeway_core::message::Message;
 use causeway_core::outcome::{Fault, FaultCode};
+use causeway_core::source_id::{self, Meeting, RecentIds};
 use causeway_ports::{ConnectionEpoch, Delivery, DeliveryId, SourceEvent};
 use core::time::Duration;
 use rumqttc::{
@@ -17,8 +18,8 @@ use rumqttc::{
     QoS,
 };
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::Instant;
 
@@ -57,6 +58,7 @@ pub(crate) struct Shared {
     pub(crate) sessions_lost: AtomicU64,
     pub(crate) poison_packets: AtomicU64,
     pub(crate) window_overruns: AtomicU64,
+    pub(crate) reused_ids: AtomicU64,
     pub(crate) dropped_qos0: AtomicU64,
     pub(crate) refusals: AtomicU64,
     pub(crate) quarantined: AtomicU64,
@@ -66,6 +68,19 @@ pub(crate) struct Shared {
     pub(crate) connected: AtomicBool,
     pub(crate) subscribed: AtomicBool,
     pub(crate) connection: AtomicU64,
+    /// The ids of publishers that came last, on whatever connection. Only the task looks at it.
+    recent_ids: Mutex<RecentIds>,
+}
+
+impl Shared {
+    /// Counts an id that stands for another message than it did lately.
+    fn note_id(&self, message: &Message) {
+        let Some(id) = source_id::given(message) else { return };
+        let meeting = self.recent_ids.lock().unwrap_or_else(PoisonError::into_inner).note(&id, source_id::content_digest(message));
+        if meeting == Meeting::Other {
+            count(&self.reused_ids);
+        }
+    }
 }
 
 pub(crate) fn count(counter: &AtomicU64) {
@@ -472,8 +487,10 @@ impl Session {
         }
         let mut message =
             convert::message(publish).map_err(|poison| End::new(Cause::Poison, FaultCode::ProtocolError, poison.to_string()))?;
-        if let Some(content_hash) = &self.content_hash {
-            content_hash.identify(&mut message);
+        match &self.content_hash {
+            // An id of the content stands for nothing else.
+            Some(content_hash) => content_hash.identify(&mut message),
+            None => self.shared.note_id(&message),
         }
         let mut receivers = self.subscriptions.receivers(&message.topic, &message.properties.subscription_ids);
         if receivers.is_empty() {

@@ -1,7 +1,7 @@
 //! The source: one task that connects again and again, and the handle that the worker holds.
 
 use crate::backoff::{Backoff, Rivalry, STABLE_AFTER};
-use crate::connection::{self, Attempt, Opened};
+use crate::connection::{self, Attempt, NOTHING_TO_PUBLISH, Opened};
 use crate::gate::{self, Inquiry};
 use crate::options::{MqttConfigError, SourceOptions};
 use crate::session::{Cause, End, Item, LOOSE_ROOM, SLACK, Session, Shared, Surroundings, Welcome, count};
@@ -109,6 +109,7 @@ impl Task {
             limit: self.options.connect_limit(self.epoch.0 > 0),
             tls: self.tls.clone(),
             clean_start,
+            outgoing_window: NOTHING_TO_PUBLISH,
         };
         let opened = match unless_closing(&mut self.control, connection::open(&attempt)).await {
             Some(Ok(opened)) => opened,
@@ -280,6 +281,7 @@ impl StatusHandle {
             sessions_lost: read(&shared.sessions_lost),
             poison_packets: read(&shared.poison_packets),
             window_overruns: read(&shared.window_overruns),
+            reused_ids: read(&shared.reused_ids),
             dropped_qos0: read(&shared.dropped_qos0),
             refusals: read(&shared.refusals),
             quarantined: read(&shared.quarantined),

@@ -118,6 +118,8 @@ pub struct SourceCounters {
     pub poison_packets: u64,
     /// Deliveries beyond the receive window that was announced.
     pub window_overruns: u64,
+    /// Messages whose publisher gave them an id that it had given to another message lately.
+    pub reused_ids: u64,
     /// Messages of quality of service 0 that were dropped because the buffer was full.
     pub dropped_qos0: u64,
     /// Refusals of wanted filters, repeated ones too.
@@ -309,6 +311,11 @@ pub trait Sink: Send + Sync {
 
     /// Requests made since the start.
     fn requests(&self) -> u64;
+
+    /// The same destination at `address`, where it has addresses of its own, as a broker has topics. `None`: the sender alone says where.
+    fn at(&self, _address: &str) -> Option<Arc<dyn Sink>> {
+        None
+    }
 }
 
 /// Which dead letters are meant. All given conditions must hold.

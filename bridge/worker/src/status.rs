@@ -448,7 +448,7 @@ impl StatusBoard {
 
 fn source_counters<S: serde::Serializer>(counters: &SourceCounters, serializer: S) -> Result<S::Ok, S::Error> {
     use serde::ser::SerializeStruct;
-    let mut out = serializer.serialize_struct("SourceCounters", 13)?;
+    let mut out = serializer.serialize_struct("SourceCounters", 14)?;
     out.serialize_field("received", &counters.received)?;
     out.serialize_field("acknowledged", &counters.acknowledged)?;
     out.serialize_field("unacknowledged", &counters.unacknowledged)?;
@@ -458,6 +458,7 @@ fn source_counters<S: serde::Serializer>(counters: &SourceCounters, serializer: 
     out.serialize_field("sessions_lost", &counters.sessions_lost)?;
     out.serialize_field("poison_packets", &counters.poison_packets)?;
     out.serialize_field("window_overruns", &counters.window_overruns)?;
+    out.serialize_field("reused_ids", &counters.reused_ids)?;
     out.serialize_field("dropped_qos0", &counters.dropped_qos0)?;
     out.serialize_field("refusals", &counters.refusals)?;
     out.serialize_field("quarantined", &counters.quarantined)?;

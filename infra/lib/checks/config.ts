@@ -84,7 +84,7 @@ function cluster(config: BridgeConfig): SynthFault[] {
   return faults;
 }
 
-/** Nobody receives from a queue in this release, and so nobody is allowed to. */
+/** The program receives from queues; the roles of this package are not granted it, and a task that may not receive would only fail. */
 function receivers(config: BridgeConfig): SynthFault[] {
   return (config.receivers ?? []).flatMap((receiver, index) =>
     receiver.transport === "sqs" && receiver.session_id === undefined
@@ -92,7 +92,7 @@ function receivers(config: BridgeConfig): SynthFault[] {
           refuse(
             "CAUSEWAY_CFG_016",
             `receivers[${index}].transport`,
-            `receiver "${receiver.id}" takes messages from a queue, which this release does not do`,
+            `receiver "${receiver.id}" takes messages from a queue, which the roles of this package are not granted`,
           ),
         ]
       : [],

@@ -155,7 +155,7 @@ impl Cluster {
             for member in &candidates {
                 self.members[*member].worker.process.expect_running()?;
             }
-            let asked = candidates.iter().map(|member| self.members[*member].worker.is_ready("full"));
+            let asked = candidates.iter().map(|member| self.members[*member].worker.is_owner_at_full_service());
             let full = join_all(asked).await.into_iter().zip(&candidates).find_map(|(full, member)| full.then_some(*member));
             let at = Instant::now();
             if let Some(member) = full

@@ -413,9 +413,19 @@ impl Worker {
 
     /// Whether it says of itself that it owns the session. `None`: it does not answer.
     pub async fn is_owner(&self) -> Option<bool> {
+        Some(self.session().await?["has_lease"] == true)
+    }
+
+    /// Whether it says of itself that it owns the session and is at full service with it.
+    pub async fn is_owner_at_full_service(&self) -> bool {
+        self.session().await.is_some_and(|session| session["has_lease"] == true && session["ready"] == true)
+    }
+
+    /// What it tells of the session with the broker; it may have others besides.
+    async fn session(&self) -> Option<serde_json::Value> {
         let answer = self.client.get(format!("{}/api/v1/monitor/deephealth", self.monitor)).send().await.ok()?;
         let health: serde_json::Value = answer.json().await.ok()?;
-        Some(health["sessions"].as_array()?.iter().any(|session| session["has_lease"] == true))
+        health["sessions"].as_array()?.iter().find(|session| session["session_id"] == SESSION).cloned()
     }
 
     /// Waits until it says of itself that it does not own the session.

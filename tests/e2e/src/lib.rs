@@ -22,6 +22,9 @@ use xtask::worker::{DeliveryMode, Role, Settings, Worker, exposure_terms};
 /// How long the queue may stay silent while messages are missing, before the test gives up and the ledger says what is lost.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Tells a layer of the configuration where the second queue is.
+const RELAY_QUEUE_URL: &str = "CAUSEWAY_RELAY_QUEUE_URL";
+
 /// What a run is made of.
 #[derive(Clone, Debug)]
 pub struct Setup {
@@ -51,6 +54,10 @@ pub struct Setup {
     pub fifo: bool,
     /// Sends at a time. `None`: as many as the program has by default.
     pub max_in_flight: Option<u32>,
+    /// A file on top of the configuration, for ways that messages take beside the usual one; `${CAUSEWAY_RELAY_QUEUE_URL}` stands for a second queue there.
+    pub layer: Option<&'static str>,
+    /// Whether messages arrive with the topic that they were published to.
+    pub keeps_topics: bool,
 }
 
 impl Setup {
@@ -71,6 +78,8 @@ impl Setup {
             spill_after_ms: 250,
             fifo: false,
             max_in_flight: None,
+            layer: None,
+            keeps_topics: true,
         }
     }
 }
@@ -118,8 +127,17 @@ impl Run {
         if setup.fifo {
             use_fifo_queue(&mut rig).await?;
         }
+        if let Some(layer) = setup.layer {
+            let path = dir.path().join("layer.yaml");
+            std::fs::write(&path, layer).context("cannot write the layer")?;
+            rig.launch.layers.push(path);
+            let relay = rig.stack.aws.create_queue("relay").await?;
+            rig.launch.environment.insert(RELAY_QUEUE_URL.to_owned(), relay);
+        }
         let plan = Plan::new(setup.messages, setup.size);
-        let consumer = Consumer::start(&rig.stack.aws.sqs, &rig.settings.queue_url, 4, Ledger::new(plan.clone()));
+        let ledger = Ledger::new(plan.clone());
+        let ledger = if setup.keeps_topics { ledger } else { ledger.of_any_topic() };
+        let consumer = Consumer::start(&rig.stack.aws.sqs, &rig.settings.queue_url, 4, ledger);
         let mut run = Self {
             rig,
             consumer,

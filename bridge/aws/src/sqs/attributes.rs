@@ -4,6 +4,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use causeway_core::message::Entry;
+use causeway_core::source_id::source_id;
 use causeway_core::units::UnixMillis;
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -18,6 +19,9 @@ const MAX_NAME_BYTES: usize = 256;
 pub const RESERVED_PREFIX: &str = "causeway.";
 /// The entry's id, the same however often the message is sent.
 pub const MESSAGE_ID: &str = "causeway.message_id";
+/// What the publisher calls the message: its user property `mqtt.message-id`, its correlation data, or where it gave neither, `sha256:` and a digest of the
+/// content. Copies that a broker makes of one message share it; a publisher that uses an id twice makes two messages share it.
+pub const SOURCE_ID: &str = "causeway.source_id";
 /// The MQTT topic.
 pub const TOPIC: &str = "causeway.topic";
 /// The receiver that the message came by.
@@ -41,9 +45,9 @@ pub const CAUSATION_ID: &str = "causeway.causation_id";
 /// A JSON object of the bridge's own attributes for which there was no room, by name. See [`YIELDING`].
 pub const MORE: &str = "causeway.more";
 
-/// What makes room, in this order, where a message that was put back has more attributes than SQS takes: what the bridge tells of it, never what its
+/// What makes room, in this order, where a message has more attributes than SQS takes: what the bridge tells of it, never what its
 /// publisher did. It stands in [`MORE`] then.
-pub(super) const YIELDING: [&str; 3] = [RETAINED, PUBLISHED_AT, SOURCE];
+pub(super) const YIELDING: [&str; 4] = [RETAINED, PUBLISHED_AT, SOURCE, SOURCE_ID];
 
 /// The MQTT 5 user properties that have no attribute of their own: a JSON array of `[name, value]` in the publisher's order.
 pub const USER_PROPERTIES: &str = "causeway.user_properties";
@@ -137,13 +141,14 @@ pub fn attributes(entry: &Entry, base64: bool) -> Vec<Attribute<'_>> {
     attributes
 }
 
-/// The attributes that the bridge itself gives: nine at most, so that one is always left for the user properties; eleven on what was put back.
+/// The attributes that the bridge itself gives: ten at most; twelve on what was put back.
 fn own_attributes(entry: &Entry, base64: bool) -> Vec<Attribute<'_>> {
     let message = &entry.message;
     let properties = &message.properties;
     let mut attributes = Vec::with_capacity(MAX_ATTRIBUTES);
     let mut push = |name, value| attributes.push(Attribute { name: Cow::Borrowed(name), value });
     push(MESSAGE_ID, Value::Text(Cow::Owned(entry.id.to_string())));
+    push(SOURCE_ID, owned_text(source_id(message)));
     push(TOPIC, text(&message.topic));
     push(SOURCE, text(&entry.source));
     push(PUBLISHED_AT, Value::Text(Cow::Owned(iso8601(entry.received_at))));
@@ -194,7 +199,11 @@ fn make_room(attributes: &mut Vec<Attribute<'_>>, room: usize) {
 
 /// A text as it is where SQS accepts it, else as a JSON string.
 fn text(text: &str) -> Value<'_> {
-    if !text.is_empty() && text.chars().all(is_accepted) { Value::Text(Cow::Borrowed(text)) } else { Value::Json(json_string(text)) }
+    owned_text(Cow::Borrowed(text))
+}
+
+fn owned_text(text: Cow<'_, str>) -> Value<'_> {
+    if !text.is_empty() && text.chars().all(is_accepted) { Value::Text(text) } else { Value::Json(json_string(&text)) }
 }
 
 /// Which user properties become attributes of their own, by index, if `room` attributes are left. Those that cannot be told apart or

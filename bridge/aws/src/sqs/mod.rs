@@ -1,9 +1,10 @@
-//! Sending to an SQS queue.
+//! Sending to an SQS queue, and receiving from one.
 
 mod answer;
 pub mod attributes;
 pub mod encode;
 pub mod fifo;
+pub mod source;
 
 use crate::client::AwsClients;
 use crate::fault::{CallFault, Effect, classify};
@@ -56,13 +57,6 @@ impl SqsOptions {
         Self { queue_url: queue_url.into(), region: None, delay_seconds: None, max_message_bytes: MAX_MESSAGE_BYTES, fifo: None }
     }
 
-    /// The region that the URL of a queue names: `https://sqs.<region>.amazonaws.com/…`.
-    fn region_in_url(&self) -> Option<&str> {
-        let host = self.queue_url.split_once("://")?.1.split(['/', ':']).next()?;
-        let (region, rest) = host.strip_prefix("sqs.")?.split_once('.')?;
-        rest.starts_with("amazonaws.com").then_some(region)
-    }
-
     fn check(&self) -> Result<(), Fault> {
         let refuse = |text: String| Err(Fault::new(FaultCode::InvalidConfig, text));
         let url = &self.queue_url;
@@ -108,6 +102,13 @@ impl From<SqsSenderSettings> for SqsOptions {
     }
 }
 
+/// The region that the URL of a queue names: `https://sqs.<region>.amazonaws.com/…`.
+fn region_in_url(url: &str) -> Option<&str> {
+    let host = url.split_once("://")?.1.split(['/', ':']).next()?;
+    let (region, rest) = host.strip_prefix("sqs.")?.split_once('.')?;
+    rest.starts_with("amazonaws.com").then_some(region)
+}
+
 /// An SQS queue as a destination.
 #[derive(Debug)]
 pub struct SqsSink {
@@ -125,7 +126,7 @@ impl SqsSink {
     /// `INVALID_CONFIG` where an option is out of its range or does not fit the kind of queue, or there is no region.
     pub fn new(clients: &AwsClients, options: SqsOptions) -> Result<Self, Fault> {
         options.check()?;
-        let client = clients.sqs(options.region.as_deref().or_else(|| options.region_in_url()))?;
+        let client = clients.sqs(options.region.as_deref().or_else(|| region_in_url(&options.queue_url)))?;
         Ok(Self { client, options, requests: AtomicU64::new(0), queue_limit: AtomicUsize::new(MAX_MESSAGE_BYTES) })
     }
 
@@ -323,7 +324,7 @@ mod tests {
             ("http://127.0.0.1:4566/000000000000/q", None),
             ("http://sqs.us-east-1.localhost.localstack.cloud:4566/000000000000/q", None),
         ] {
-            assert_eq!(SqsOptions::new(url).region_in_url(), region, "{url}");
+            assert_eq!(region_in_url(url), region, "{url}");
         }
     }
 

@@ -3,7 +3,7 @@
 //! Whoever builds a feature deletes its line here.
 
 use super::fault::{Fault, Severity};
-use super::model::{Config, Route, SessionMode, Transport};
+use super::model::{Config, Route, SessionMode};
 use super::{Loaded, tree};
 
 /// Fields that are refused wherever they are written. `[]` stands for any element of a list.
@@ -15,6 +15,8 @@ const FIELDS: &[(&str, &str)] = &[
     ("http.cors_origins", "answers to other web origins"),
     ("http.tls_cert_file", "TLS on the program's own listeners"),
     ("http.tls_key_file", "TLS on the program's own listeners"),
+    ("receivers[].options.credentials_uri", "credentials from elsewhere than the AWS chain"),
+    ("receivers[].options.profile", "a profile of a receiver's own"),
     ("routes[].policy.depth_cache_ttl", "a bounded outbox"),
     ("routes[].policy.max_outbox_depth", "a bounded outbox"),
     ("routes[].session.drain_batch_size", "pacing of retries and recovery"),
@@ -22,6 +24,7 @@ const FIELDS: &[(&str, &str)] = &[
     ("routes[].session.drain_max_batch_size", "pacing of retries and recovery"),
     ("routes[].session.drain_max_concurrency", "pacing of retries and recovery"),
     ("routes[].session.drain_strategy", "pacing of retries and recovery"),
+    ("senders[].options.default_topic", "a topic for messages that a binding's address does not fit"),
     ("senders[].options.credentials_uri", "credentials from elsewhere than the AWS chain"),
     ("sessions[].options.session.credentials_uri", "credentials from elsewhere; use `username` and `password`"),
     ("stores.dlq.auto_redrive_window", "redrive when a subscription returns"),
@@ -52,8 +55,6 @@ const USES: &[fn(&Config) -> Vec<Use>] = &[
             route.session.as_ref().is_some_and(|session| !session.connect_after_lease)
         })
     },
-    |config| each("receivers", &config.receivers, "transport", "receiving from SQS", |receiver| receiver.transport == Some(Transport::Sqs)),
-    |config| each("senders", &config.senders, "session_id", "publishing to MQTT", |sender| sender.session_id.is_some()),
     |config| each("bindings", &config.bindings, "session_id", "an outbox of a binding's own", |binding| binding.session_id.is_some()),
 ];
 

@@ -5,7 +5,7 @@ use super::model::{
     Binding, Config, LeaseStore, MqttSession, OnFailure, Receiver, Route, RouteSession, Sender, Session, SessionMode, StoreKind, Stores,
     Transport, Will,
 };
-use super::values::{Secret, Span, StepDown};
+use super::values::{Id, Secret, Span, StepDown};
 use crate::timing::{Activation, Budget, BudgetError, BudgetTerms, Cadence, CadenceError, CadenceInput, MqttActivation, Nanos};
 use core::time::Duration;
 use std::path::PathBuf;
@@ -157,6 +157,21 @@ pub struct SqsSenderSettings {
     pub fifo: Option<FifoSettings>,
 }
 
+/// How an MQTT sender publishes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MqttSenderSettings {
+    /// The session whose broker, login and client id it uses.
+    pub session: Id,
+    /// The quality of service, 0 or 1.
+    pub qos: u8,
+    /// Whether the broker keeps each message for later subscribers.
+    pub retain: bool,
+    /// How long one message may take.
+    pub timeout: Duration,
+    /// The pause after the broker said that a quota is exceeded.
+    pub throttle_retry_after: Duration,
+}
+
 /// How a FIFO queue is sent to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FifoSettings {
@@ -262,6 +277,25 @@ impl Config {
             step_down: block.and_then(|b| b.broker_health_step_down),
             objective: block.and_then(|b| b.failover_slo).map(Span::as_nanos),
         })
+    }
+
+    /// The timing of the leases of logs that each process has for itself, where no session says otherwise.
+    ///
+    /// # Errors
+    /// Never with the defaults of this release.
+    pub fn process_timing(&self) -> Result<SessionTiming, CadenceError> {
+        let cadence = CadenceInput {
+            clustered: self.bridge.is_clustered(),
+            lease_ttl: None,
+            renew_interval: None,
+            lease_renew_jitter: None,
+            renew_call_timeout: None,
+            acquire_poll_interval: None,
+            step_down_grace: None,
+            max_renew_fails: None,
+        }
+        .resolve()?;
+        Ok(SessionTiming { cadence, activation: Activation::Unknown, startup_allowance: 0, step_down: None, objective: None })
     }
 
     /// The failover budget of every exclusive session, in the order of the configuration.
@@ -434,6 +468,35 @@ impl Sender {
             max_message_bytes: options.max_message_bytes.unwrap_or(1_048_576),
             fifo: (options.fifo == Some(true) || options.message_group_id.is_some())
                 .then(|| FifoSettings { group: options.message_group_id.clone(), strict_order: options.strict_order.unwrap_or(true) }),
+        })
+    }
+}
+
+impl Receiver {
+    /// Whether it takes from a queue rather than from a session.
+    #[must_use]
+    pub fn is_queue(&self) -> bool {
+        self.transport == Some(Transport::Sqs) && self.session_id.is_none()
+    }
+
+    /// The name under which what it receives is kept, told and counted: that of its session, or for a queue `sqs:` and its own.
+    #[must_use]
+    pub fn source_name(&self) -> String {
+        self.session_id.as_ref().map_or_else(|| format!("sqs:{}", self.id), ToString::to_string)
+    }
+}
+
+impl Sender {
+    /// How the sender publishes to MQTT; `None` where it sends elsewhere.
+    #[must_use]
+    pub fn mqtt(&self) -> Option<MqttSenderSettings> {
+        let options = &self.options;
+        Some(MqttSenderSettings {
+            session: self.session_id.clone()?,
+            qos: options.qos.unwrap_or(1).min(1),
+            retain: options.retain.unwrap_or(false),
+            timeout: options.timeout.map_or(Duration::from_secs(30), Span::get),
+            throttle_retry_after: options.throttle_retry_after.map_or(Duration::from_millis(500), Span::get),
         })
     }
 }

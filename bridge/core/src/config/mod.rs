@@ -21,8 +21,8 @@ pub mod model;
 
 pub use built::not_built;
 pub use effective::{
-    Broker, ClientCertificate, Credentials, FifoSettings, LeaseBackend, MqttSettings, SessionBudget, SessionTiming, SqsSenderSettings,
-    StoreBackend, TlsSettings, TrustAnchors,
+    Broker, ClientCertificate, Credentials, FifoSettings, LeaseBackend, MqttSenderSettings, MqttSettings, SessionBudget, SessionTiming,
+    SqsSenderSettings, StoreBackend, TlsSettings, TrustAnchors,
 };
 pub use endpoint::{BrokerTransport, BrokerUrl, ListenAddr};
 pub use fault::{Fault, Position, Severity};

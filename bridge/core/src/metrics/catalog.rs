@@ -90,7 +90,7 @@ catalog! {
         StoreReadCalls = Counter Count [] "store_read_calls_total" "StoreReadCalls"
             "Calls that read rows of a log: constant in steady state.";
         SqsRequests = Counter Count [Sender] "sqs_requests_total" "SQSRequests"
-            "Requests made to SQS.";
+            "Requests made to SQS; for a sender of MQTT the messages published.";
         Connected = Gauge None [Session] "connected" "MQTTConnected"
             "1 while the session is connected to its broker.";
         SubscriptionsWanted = Gauge Count [Session] "subscriptions_wanted" "SubscriptionsWanted"
@@ -135,6 +135,8 @@ catalog! {
             "Packets that were malformed or over the maximum packet size.";
         MqttWindowOverruns = Counter Count [Session] "mqtt_receive_window_overruns_total" "MQTTReceiveWindowOverruns"
             "Deliveries beyond the announced Receive Maximum.";
+        MqttReusedIds = Counter Count [Session] "mqtt_reused_ids_total" "MQTTReusedIds"
+            "Messages whose publisher gave them an id that it had given to another message lately. They are carried like any other.";
         SubscriptionsRefused = Counter Count [Session] "mqtt_subscriptions_refused_total" "MQTTSubscriptionsRefused"
             "Refusals of filters by the broker, repeated ones too.";
         SubscriptionsQuarantined = Gauge Count [Session] "mqtt_subscriptions_quarantined" "MQTTSubscriptionsQuarantined"

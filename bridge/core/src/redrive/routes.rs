@@ -1,7 +1,7 @@
 //! What is known of the routes that letters came by.
 
 use crate::config::Config;
-use crate::config::model::Route;
+use crate::config::model::{Receiver, Route};
 use crate::dead_letter::{DeadLetter, Destination};
 use crate::identity::IdentityError;
 use crate::mailbox::MailboxName;
@@ -102,7 +102,7 @@ impl Routes {
     /// Where the bridge's name cannot name a mailbox.
     pub fn of(bridge: &str, config: &Config) -> Result<Self, IdentityError> {
         let facts = |route: &Route| {
-            let session = config.source_session(route).map(|session| session.id.to_string()).unwrap_or_default();
+            let session = config.receiver(&route.receiver_id).map(Receiver::source_name).unwrap_or_default();
             let bindings = route.bindings.iter().filter_map(|id| config.binding(id)).map(|binding| BindingFacts {
                 destination: Destination { binding: binding.id.to_string(), address: binding.address.clone(), session: session.clone() },
                 sender: binding.sender_id.to_string(),
@@ -110,7 +110,8 @@ impl Routes {
             RouteFacts { bindings: bindings.collect(), outbox: route.delivery_mode.needs_outbox(), session }
         };
         let known = config.routes.iter().map(|route| (route.id.to_string(), facts(route))).collect();
-        Self::with(bridge, known, config.sessions.iter().map(|session| session.id.to_string()).collect())
+        let queues = config.receivers.iter().filter(|receiver| receiver.is_queue()).map(Receiver::source_name);
+        Self::with(bridge, known, config.sessions.iter().map(|session| session.id.to_string()).chain(queues).collect())
     }
 
     /// The bridge.

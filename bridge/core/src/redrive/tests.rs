@@ -135,7 +135,8 @@ fn every_refusal_names_its_field() {
         (json!("all"), "event"),
         (json!({"dry_run": false}), "filter"),
         (json!({"filter": {}}), "filter"),
-        (json!({"filter": {"ids": [], "route_id": "", "category": null}}), "filter"),
+        (json!({"filter": {"ids": [], "route_id": "", "category": null}}), "filter.ids"),
+        (json!({"filter": {"route_id": "", "category": null}}), "filter"),
         (json!({"filter": 7}), "filter"),
         (json!({"filter": {"route": "r"}}), "filter.route"),
         (json!({"filter": {"route_id": 7}}), "filter.route_id"),
@@ -245,8 +246,9 @@ proptest! {
 
 #[test]
 fn a_letter_goes_back_to_its_binding_and_one_without_a_binding_is_dispatched_anew() {
-    let request = request(&json!({"all": true, "request_id": "op-1"}));
     let bound_for = |binding: &str, outbox: bool| {
+        let mode = if outbox { "outbox" } else { "queue" };
+        let request = request(&json!({"all": true, "request_id": "op-1", "mode": mode}));
         let letter = DeadLetter { binding: binding.to_owned(), ..letter(7) };
         only(&plan(core::slice::from_ref(&letter), &request, &routes("queue-1", outbox), NOW)).clone()
     };

@@ -67,6 +67,12 @@ impl Peer {
         Some(decode(first, &body))
     }
 
+    /// Whether the client sends nothing for a moment.
+    pub async fn is_quiet(&mut self) -> bool {
+        let mut one = [0];
+        timeout(std::time::Duration::from_millis(100), self.stream.peek(&mut one)).await.is_err()
+    }
+
     /// Reads `count` SUBSCRIBEs and grants each with quality of service 1.
     pub async fn grant(&mut self, count: usize) -> Vec<Sent> {
         let mut all = Vec::new();

@@ -1,4 +1,4 @@
-//! The source against a scripted broker, which plays every trap, and against a real one.
+//! Source and publisher against a scripted broker, which plays every trap, and against a real one.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
 
 mod broker;
@@ -6,6 +6,8 @@ mod gated;
 mod mosquitto;
 mod older;
 mod packets;
+mod publishing;
+mod publishing_real;
 mod real;
 mod rivals;
 mod scripted;

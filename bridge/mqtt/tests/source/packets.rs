@@ -42,6 +42,13 @@ pub fn suback(id: u16, codes: &[u8]) -> Vec<u8> {
     packet(0x90, &body)
 }
 
+pub fn puback(id: u16, reason: u8) -> Vec<u8> {
+    let mut body = id.to_be_bytes().to_vec();
+    body.push(reason);
+    with_properties(&mut body, &[]);
+    packet(0x40, &body)
+}
+
 pub fn unsuback(id: u16, code: u8) -> Vec<u8> {
     let mut body = id.to_be_bytes().to_vec();
     with_properties(&mut body, &[]);
@@ -49,7 +56,7 @@ pub fn unsuback(id: u16, code: u8) -> Vec<u8> {
     packet(0xb0, &body)
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Publish {
     pub topic: Vec<u8>,
     pub payload: Vec<u8>,
@@ -129,7 +136,7 @@ pub enum Sent {
         code: u8,
     },
     PubRel(u16),
-    Publish,
+    Publish(Publish),
     Ping,
     Disconnect(u8),
     /// A DISCONNECT that changes for how many seconds the session is kept.
@@ -180,7 +187,15 @@ pub fn decode(first: u8, body: &[u8]) -> Sent {
     let mut reader = Reader(body);
     match first >> 4 {
         1 => connect(&mut reader),
-        3 => Sent::Publish,
+        3 => {
+            let qos = (first >> 1) & 3;
+            let topic = reader.string().into_bytes();
+            let id = if qos > 0 { reader.u16() } else { 0 };
+            let length = reader.varint();
+            let properties = reader.take(length).to_vec();
+            let payload = reader.0.to_vec();
+            Sent::Publish(Publish { topic, payload, id, qos, dup: first & 8 != 0, retain: first & 1 != 0, properties })
+        }
         4 => Sent::PubAck(reader.u16()),
         5 => Sent::PubRec(reader.u16()),
         6 => Sent::PubRel(reader.u16()),

@@ -5,6 +5,7 @@ use crate::packets::{Publish, Sent, packet, text_property, user_property};
 use crate::support::{any_delivery, connected, delivery, disconnected, eventually, id, next, options, source, subscribed, text};
 use causeway_core::message::Properties;
 use causeway_core::outcome::FaultCode;
+use causeway_core::source_id::source_id;
 use causeway_mqtt::MqttSource;
 use causeway_ports::{Source, SourceEvent};
 use core::time::Duration;
@@ -458,4 +459,36 @@ async fn an_empty_payload_is_a_message() {
             break;
         }
     }
+}
+
+/// A publisher's id is no reason to drop anything: with other content it is another message, and that is counted; a copy is not.
+#[tokio::test]
+async fn an_id_that_is_used_twice_is_carried_and_counted() {
+    let broker = ScriptedBroker::new().await;
+    let mut source = source(options(broker.port, &[("a", "r")]));
+    let mut peer = broker.serve(true).await;
+    for (id, payload) in [(1, "one"), (2, "one"), (3, "two")] {
+        peer.send(Publish::new("a", id, payload).with(&user_property("mqtt.message-id", "m-1")).encode()).await;
+        assert_eq!(text(&any_delivery(&mut source).await), payload);
+    }
+    assert_eq!((source.counters().received, source.counters().reused_ids), (3, 1));
+}
+
+/// A broker that sends a copy for each of two filters that overlap: both are carried, and share what tells that they are one message.
+#[tokio::test]
+async fn copies_for_filters_that_overlap_share_their_source_id() {
+    let broker = ScriptedBroker::new().await;
+    let mut source = source(options(broker.port, &[("f/#", "r"), ("f/+/temp", "r")]));
+    let mut peer = broker.welcome(true).await;
+    peer.grant(2).await;
+    ready(&mut source).await;
+    for identifier in [1, 2] {
+        peer.send(Publish::new("f/1/temp", identifier, "21").with(&[0x0b, identifier as u8]).encode()).await;
+    }
+    let (one, other) = (delivery(&mut source).await, delivery(&mut source).await);
+    assert_ne!(one.id, other.id);
+    assert_eq!(source_id(&one.message), source_id(&other.message));
+    source.acknowledge(other.id);
+    assert_eq!(peer.acks(2).await, [1, 2]);
+    assert_eq!(source.counters().reused_ids, 0);
 }

@@ -112,6 +112,7 @@ pub async fn execute(args: DoctorArgs) -> Result<ExitCode, CliError> {
         findings.extend(store(part, config, aws.as_ref()).await);
     }
     findings.extend(queues(config, aws.as_ref()).await);
+    findings.extend(sources(config, aws.as_ref()).await);
     findings.extend(brokers(config).await);
     let well = findings.iter().all(|finding| finding.ok);
     if args.json {
@@ -219,9 +220,27 @@ async fn queues(config: &Config, aws: Option<&AwsClients>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (id, sink) in sinks {
         findings.push(match bounded(sink.probe()).await {
-            Ok(()) => Finding::good(format!("sender {id}"), "the queue is there and may be looked at"),
+            Ok(()) => Finding::good(format!("sender {id}"), "the destination is there"),
             Err(fault) if fault.code == FaultCode::NotFound => Finding::bad(format!("sender {id}"), fault.to_string(), NO_QUEUE),
             Err(fault) => Finding::of(format!("sender {id}"), &fault),
+        });
+    }
+    findings
+}
+
+/// The queues that are received from.
+async fn sources(config: &Config, aws: Option<&AwsClients>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (index, receiver) in config.receivers.iter().enumerate().filter(|(_, receiver)| receiver.is_queue()) {
+        let part = format!("receiver {}", receiver.id);
+        findings.push(match (wiring::queue_options(receiver, &format!("receivers[{index}]")), aws) {
+            (Err(error), _) => error.into(),
+            (Ok(options), Some(clients)) => match bounded(wiring::probe_receiver(clients, &options)).await {
+                Ok(()) => Finding::good(part, "the queue is there and may be looked at"),
+                Err(fault) if fault.code == FaultCode::NotFound => Finding::bad(part, fault.to_string(), NO_QUEUE),
+                Err(fault) => Finding::of(part, &fault),
+            },
+            (Ok(_), None) => continue,
         });
     }
     findings

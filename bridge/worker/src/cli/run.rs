@@ -96,7 +96,7 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
         status: status.clone(),
         stop: stop.clone(),
     };
-    let mut sessions = wiring::sessions(config, &stores, &sinks, &shared)?;
+    let mut sessions = wiring::sessions(config, &stores, &sinks, aws.as_ref(), &shared)?;
     let adoption = wiring::adoption(config, &mut sessions, &shared);
     let membership =
         stores.leases.clone().filter(|_| wiring::is_member(config)).map(|leases| membership(leases, config, args.role, &shared));

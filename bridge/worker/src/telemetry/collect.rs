@@ -95,6 +95,7 @@ impl Collector {
         self.set(Metric::SessionResumeLost, labels, source.sessions_lost);
         self.set(Metric::MqttPoison, labels, source.poison_packets);
         self.set(Metric::MqttWindowOverruns, labels, source.window_overruns);
+        self.set(Metric::MqttReusedIds, labels, source.reused_ids);
         self.set(Metric::MqttQos0Dropped, labels, source.dropped_qos0);
         self.set(Metric::SubscriptionsRefused, labels, source.refusals);
         self.set(Metric::SubscriptionsQuarantined, labels, source.quarantined);

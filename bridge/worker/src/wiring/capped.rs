@@ -48,4 +48,9 @@ impl Sink for CappedSink {
     fn requests(&self) -> u64 {
         self.inner.requests()
     }
+
+    fn at(&self, address: &str) -> Option<Arc<dyn Sink>> {
+        let inner = self.inner.at(address)?;
+        Some(Arc::new(Self { inner, entries: self.entries, timeout: self.timeout }))
+    }
 }

@@ -2,10 +2,13 @@
 
 mod capped;
 mod lease;
+mod publishing;
+mod receivers;
 mod source;
 mod stores;
 mod subscriptions;
 
+pub use receivers::{probe as probe_receiver, queue_options};
 pub use source::source_options;
 pub use stores::{Purpose, StorePart, StoreSet};
 pub use subscriptions::storage_identity;
@@ -18,7 +21,7 @@ use crate::telemetry::Metrics;
 use capped::CappedSink;
 use causeway_aws::{AwsClients, AwsOptions, SqsOptions, SqsSink};
 use causeway_core::adoption::Adopter;
-use causeway_core::config::model::{OutboxOptions, Route, Session, SessionMode};
+use causeway_core::config::model::{OutboxOptions, Receiver, Route, Session, SessionMode};
 use causeway_core::config::{Config, Id, Secret, SqsSenderSettings, StoreBackend};
 use causeway_core::dead_letter::Destination;
 use causeway_core::dispatch::Dispatch;
@@ -29,6 +32,7 @@ use causeway_core::mailbox::MailboxName;
 use causeway_core::outcome::Fault;
 use causeway_core::worker::options::Delivery;
 use causeway_ports::{Clock, Sink};
+use publishing::Publishers;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -74,6 +78,7 @@ pub fn needs_aws(config: &Config) -> bool {
         || in_dynamodb(config.stores.lease_backend())
         || in_dynamodb(config.stores.subscription_backend())
         || config.senders.iter().any(|sender| sender.sqs().is_some())
+        || config.receivers.iter().any(Receiver::is_queue)
 }
 
 /// AWS clients, where anything needs them.
@@ -81,24 +86,27 @@ pub async fn aws(config: &Config) -> Option<AwsClients> {
     if needs_aws(config) { Some(AwsClients::load(&AwsOptions::default()).await) } else { None }
 }
 
-/// The destinations by sender id, in the order of the configuration.
+/// The destinations by sender id, in the order of the configuration; those of MQTT without a topic yet, which bindings name. Needs a Tokio runtime.
 ///
 /// # Errors
 /// Every sender that cannot be built.
 pub fn sinks(config: &Config, aws: Option<&AwsClients>) -> Result<NamedSinks, Vec<WiringError>> {
     let (mut built, mut errors) = (Vec::new(), Vec::new());
+    let mut publishers = Publishers::default();
     for (index, sender) in config.senders.iter().enumerate() {
         let part = format!("senders[{index}] ({})", sender.id);
         if sender.options.credentials_uri.is_some() {
             errors.push(WiringError::not_built(format!("{part}.options.credentials_uri"), "credentials of a sender's own"));
             continue;
         }
-        match (sender.sqs(), aws) {
-            (Some(settings), Some(clients)) => match sqs_sink(clients, settings) {
-                Ok(sink) => built.push((sender.id.to_string(), sink)),
-                Err(fault) => errors.push(WiringError::of(part, &fault)),
-            },
-            (Some(_), None) | (None, _) => errors.push(WiringError::not_built(part, "senders other than SQS")),
+        let sink = match (sender.sqs(), sender.mqtt(), aws) {
+            (Some(settings), _, Some(clients)) => sqs_sink(clients, settings).map_err(|fault| WiringError::of(part, &fault)),
+            (None, Some(settings), _) => publishers.sink(config, sender, &settings, &part),
+            (Some(_), _, None) | (None, None, _) => Err(WiringError::new(part, "E_REFERENCE", "it names neither a queue nor a session")),
+        };
+        match sink {
+            Ok(sink) => built.push((sender.id.to_string(), sink)),
+            Err(error) => errors.push(error),
         }
     }
     if errors.is_empty() { Ok(built) } else { Err(errors) }
@@ -135,7 +143,7 @@ pub struct Shared {
     pub stop: CancellationToken,
 }
 
-/// The owner loops' parts, one for each session that feeds a route, in the order of the configuration. Each is published as not open yet.
+/// The owner loops' parts, one for each session and each queue that feeds a route, in the order of the configuration. Each is published as not open yet.
 ///
 /// # Errors
 /// Every part that cannot be built.
@@ -143,6 +151,7 @@ pub fn sessions(
     config: &Config,
     stores: &StoreSet,
     sinks: &[(String, Arc<dyn Sink>)],
+    aws: Option<&AwsClients>,
     shared: &Shared,
 ) -> Result<Vec<SessionParts>, Vec<WiringError>> {
     let (mut built, mut errors) = (Vec::new(), Vec::new());
@@ -157,8 +166,18 @@ pub fn sessions(
             Err(error) => errors.push(error),
         }
     }
+    for (index, receiver) in config.receivers.iter().enumerate().filter(|(_, receiver)| receiver.is_queue()) {
+        let routes: Vec<&Route> = config.routes.iter().filter(|route| route.receiver_id == receiver.id).collect();
+        if routes.is_empty() {
+            continue;
+        }
+        match receivers::receiver_parts(config, index, receiver, &routes, stores, sinks, aws, shared) {
+            Ok(parts) => built.push(parts),
+            Err(error) => errors.push(error),
+        }
+    }
     if built.is_empty() && errors.is_empty() {
-        errors.push(WiringError::new("routes", "E_NO_ROUTE", "no route is fed by a session: there is nothing to run"));
+        errors.push(WiringError::new("routes", "E_NO_ROUTE", "no route is fed by a session or a queue: there is nothing to run"));
     }
     if errors.is_empty() { Ok(built) } else { Err(errors) }
 }
@@ -187,7 +206,7 @@ fn session_parts(
     let options = source_options(config, session, &part)?;
     let dispatch = Dispatch::compile(config, routes.iter().copied())
         .map_err(|error| WiringError::new(part.as_str(), "E_DISPATCH", error.to_string()))?;
-    let legs: Vec<Vec<LegParts>> = routes.iter().map(|route| leg_parts(config, route, session, sinks)).collect::<Result<_, _>>()?;
+    let legs: Vec<Vec<LegParts>> = routes.iter().map(|route| leg_parts(config, route, &session.id, sinks)).collect::<Result<_, _>>()?;
     let status = SessionStatus {
         id: session.id.to_string(),
         broker: options.broker_url.to_string(),
@@ -256,7 +275,7 @@ pub fn hint_token(config: &Config) -> Option<&Secret> {
 }
 
 /// A route to each of its bindings, in their order.
-fn leg_parts(config: &Config, route: &Route, session: &Session, sinks: &[(String, Arc<dyn Sink>)]) -> Result<Vec<LegParts>, WiringError> {
+fn leg_parts(config: &Config, route: &Route, session: &str, sinks: &[(String, Arc<dyn Sink>)]) -> Result<Vec<LegParts>, WiringError> {
     let part = format!("routes ({})", route.id);
     let missing = |what: &str| WiringError::new(part.as_str(), "E_REFERENCE", format!("{what} does not exist"));
     let leg = |id: &Id| {
@@ -265,8 +284,8 @@ fn leg_parts(config: &Config, route: &Route, session: &Session, sinks: &[(String
         Ok(LegParts {
             route: route.id.to_string(),
             receiver: route.receiver_id.to_string(),
-            destination: Destination { binding: binding.id.to_string(), address: binding.address.clone(), session: session.id.to_string() },
-            sink: Arc::clone(&sink.1),
+            destination: Destination { binding: binding.id.to_string(), address: binding.address.clone(), session: session.to_owned() },
+            sink: sink.1.at(&binding.address).unwrap_or_else(|| Arc::clone(&sink.1)),
             delivery: Delivery::of(route.delivery_mode, &route.policy),
             policy: route.policy.clone(),
         })

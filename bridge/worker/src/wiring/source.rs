@@ -91,7 +91,8 @@ pub(super) fn lasting_client_id(session: &Session, settings: &MqttSettings) -> S
     }
 }
 
-fn random_suffix(id: &str, part: &str) -> Result<String, WiringError> {
+/// `id`, `-`, and eight random digits.
+pub(super) fn random_suffix(id: &str, part: &str) -> Result<String, WiringError> {
     let nonce = getrandom::u32()
         .map_err(|error| WiringError::new(part, "E_RANDOM", format!("the operating system has no random bits: {error}")))?;
     Ok(format!("{id}-{nonce:08x}"))
@@ -150,7 +151,7 @@ pub(super) fn starter(options: SourceOptions) -> StartSource {
 }
 
 /// A source that could not start.
-struct Ended;
+pub(super) struct Ended;
 
 #[async_trait]
 impl Source for Ended {

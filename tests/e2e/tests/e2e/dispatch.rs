@@ -46,7 +46,7 @@ async fn publish(run: &Run, payload: &[u8], properties: &[(&str, &str)]) {
 }
 
 async fn letters(run: &Run) -> Vec<DeadLetter> {
-    let store = SqliteStore::open(run.rig.settings.dir.join("outbox.db"), OpenMode::ReadOnly).unwrap().dead_letters();
+    let store = SqliteStore::open(run.rig.settings.dir.join("dlq.db"), OpenMode::ReadOnly).unwrap().dead_letters();
     store.list(&DeadLetterFilter::default(), 100, None).await.unwrap().letters
 }
 

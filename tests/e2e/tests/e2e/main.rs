@@ -19,3 +19,4 @@ mod restore;
 mod spill;
 mod sqs;
 mod store;
+mod transports;

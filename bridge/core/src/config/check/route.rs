@@ -353,7 +353,7 @@ fn source(check: &mut Check<'_>, at: &str, route: &Route) {
             continue;
         };
         let same = check.config.sender(&binding.sender_id).and_then(|sender| sender.session_id.as_ref()) == Some(&session.id);
-        if same && receiver.topics.iter().any(|topic| topic.topic == binding.address) {
+        if same && receiver.topics.iter().any(|topic| is_met(&topic.topic, &binding.address)) {
             check.warning(
                 "W_LOOP",
                 &format!("{at}.bindings"),
@@ -363,6 +363,21 @@ fn source(check: &mut Check<'_>, at: &str, route: &Route) {
             );
         }
     }
+}
+
+/// Whether a subscription to `filter` gets what is published to `topic`. A level with a placeholder is met by wildcards alone.
+fn is_met(filter: &str, topic: &str) -> bool {
+    let filter = filter.strip_prefix("$share/").and_then(|rest| rest.split_once('/')).map_or(filter, |(_, filter)| filter);
+    let mut levels = topic.split('/');
+    for wanted in filter.split('/') {
+        if wanted == "#" {
+            return true;
+        }
+        if levels.next().is_none_or(|level| wanted != "+" && wanted != level) {
+            return false;
+        }
+    }
+    levels.next().is_none()
 }
 
 /// How long a message stays hidden must cover what may be done with it.
@@ -413,5 +428,28 @@ fn unused(check: &mut Check<'_>) {
     }
     if config.routes.is_empty() {
         check.warning("W_NO_ROUTES", "routes", &[], "no route: nothing will be moved", "add a route from a receiver to a binding");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_met;
+
+    #[test]
+    fn a_filter_meets_what_its_wildcards_cover() {
+        for (filter, topic, met) in [
+            ("a/b", "a/b", true),
+            ("a/+", "a/b", true),
+            ("a/#", "a/b/c", true),
+            ("a/#", "a", true),
+            ("$share/g/a/#", "a/{device}", true),
+            ("a/+/c", "a/{device}/c", true),
+            ("a/b", "a/{device}", false),
+            ("a/+", "a/b/c", false),
+            ("a/b/c", "a/b", false),
+            ("b/#", "a/b", false),
+        ] {
+            assert_eq!(is_met(filter, topic), met, "{filter} {topic}");
+        }
     }
 }

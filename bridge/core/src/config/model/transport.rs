@@ -390,7 +390,7 @@ pub struct Sender {
     /// `sqs`, for a sender without a session.
     #[serde(default)]
     pub transport: Option<Transport>,
-    /// The session that it publishes on, for MQTT.
+    /// For MQTT: the session whose broker and login it uses. It publishes on a connection of its own, whose client identifier is the session's with `-out-` and a random text.
     #[serde(default)]
     pub session_id: Option<Id>,
     /// Options of the transport.
@@ -428,7 +428,7 @@ pub struct SenderOptions {
     pub credentials_uri: Option<String>,
     /// MQTT: the topic of messages whose binding names none.
     pub default_topic: Option<String>,
-    /// MQTT: the quality of service, 0 to 2. Left out: 1.
+    /// MQTT: the quality of service, 0 to 2; 2 is published as 1. With 0 the broker confirms nothing, and a lost connection loses messages. Left out: 1.
     #[schemars(range(max = 2))]
     pub qos: Option<u8>,
     /// MQTT: whether the broker keeps the message for later subscribers. Left out: false.

@@ -1,0 +1,248 @@
+//! Entries as PUBLISH packets: what is carried over, what is added, and what no broker may be shown.
+
+use bytes::Bytes;
+use causeway_core::message::Entry;
+use causeway_core::outcome::{Fault, FaultCode};
+use causeway_core::units::UnixMillis;
+use rumqttc::{PublishProperties, QoS};
+
+/// The entry's id, the same however often it is published: subscribers tell repetitions by it.
+pub const MESSAGE_ID: &str = "causeway.message_id";
+/// How often the entry was put back from the dead letters; only on what was put back.
+pub const REDRIVE_ATTEMPT: &str = "causeway.redrive_attempt";
+/// The request that put it back; only on what was put back.
+pub const CAUSATION_ID: &str = "causeway.causation_id";
+
+/// What the bridge itself says; nothing that came in with such a name is carried over, so that no publisher can speak for the bridge.
+const OWN: [&str; 3] = [MESSAGE_ID, REDRIVE_ATTEMPT, CAUSATION_ID];
+
+/// The longest text or binary value of a packet, in bytes.
+const MAX_FIELD: usize = 65_535;
+/// The largest packet that MQTT knows, in bytes.
+pub(crate) const MAX_PACKET: usize = 268_435_455 + 5;
+
+/// A PUBLISH packet but for its identifier.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Packet {
+    pub(crate) topic: String,
+    pub(crate) payload: Bytes,
+    pub(crate) qos: QoS,
+    pub(crate) retain: bool,
+    pub(crate) properties: PublishProperties,
+    /// What it takes on the wire, in bytes.
+    pub(crate) size: usize,
+}
+
+/// How entries are published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Manner {
+    pub(crate) qos: QoS,
+    pub(crate) retain: bool,
+}
+
+/// The packet of `entry` to `topic`, as of `now`.
+pub(crate) fn packet(entry: &Entry, topic: &str, manner: Manner, now: UnixMillis) -> Result<Packet, Fault> {
+    check_topic(topic).map_err(|reason| refused(format!("it cannot be published to the topic of its binding: {reason}")))?;
+    let message = &entry.message;
+    let from = &message.properties;
+    if let Some(topic) = &from.response_topic {
+        check_topic(topic).map_err(|reason| refused(format!("its response topic is no topic: {reason}")))?;
+    }
+    let properties = PublishProperties {
+        payload_format_indicator: from.payload_format.filter(|format| *format <= 1),
+        message_expiry_interval: remaining(entry, now)?,
+        topic_alias: None,
+        response_topic: from.response_topic.clone(),
+        correlation_data: from.correlation_data.clone(),
+        user_properties: user_properties(entry),
+        // Those that it came with concern the subscription that it came by.
+        subscription_identifiers: Vec::new(),
+        content_type: from.content_type.clone(),
+    };
+    let texts = properties.content_type.iter().chain(properties.user_properties.iter().flat_map(|(name, value)| [name, value]));
+    for text in texts {
+        check_text(text).map_err(|reason| refused(format!("one of its properties {reason}")))?;
+    }
+    if properties.correlation_data.as_ref().is_some_and(|data| data.len() > MAX_FIELD) {
+        return Err(refused("its correlation data is longer than 65535 bytes".to_owned()));
+    }
+    let size = size(entry, topic);
+    Ok(Packet { topic: topic.to_owned(), payload: message.payload.clone(), qos: manner.qos, retain: manner.retain, properties, size })
+}
+
+/// What remains of the expiry interval, in whole seconds, rounded up: a second that has begun still counts.
+fn remaining(entry: &Entry, now: UnixMillis) -> Result<Option<u32>, Fault> {
+    let Some(at) = entry.expires_at else { return Ok(None) };
+    if now >= at {
+        return Err(Fault::new(FaultCode::MessageExpired, format!("expired {} ms ago", now.since(at).as_millis())));
+    }
+    let seconds = at.since(now).as_millis().div_ceil(1_000);
+    Ok(Some(u32::try_from(seconds).unwrap_or(u32::MAX)))
+}
+
+fn user_properties(entry: &Entry) -> Vec<(String, String)> {
+    let carried = entry.message.properties.user.iter().filter(|(name, _)| !OWN.contains(&name.as_str())).cloned();
+    let mut all: Vec<(String, String)> = carried.collect();
+    all.push((MESSAGE_ID.to_owned(), entry.id.to_string()));
+    if let Some(redrive) = &entry.redrive {
+        all.push((REDRIVE_ATTEMPT.to_owned(), redrive.attempt.to_string()));
+        all.push((CAUSATION_ID.to_owned(), redrive.causation.clone()));
+    }
+    all
+}
+
+/// What the packet of `entry` to `topic` takes on the wire at most, in bytes.
+pub(crate) fn size(entry: &Entry, topic: &str) -> usize {
+    let from = &entry.message.properties;
+    let text = |text: &str| 3 + text.len();
+    let user: usize = user_properties(entry).iter().map(|(name, value)| 5 + name.len() + value.len()).sum();
+    let properties = user
+        + from.content_type.as_deref().map_or(0, text)
+        + from.response_topic.as_deref().map_or(0, text)
+        + from.correlation_data.as_ref().map_or(0, |data| 3 + data.len())
+        + from.payload_format.map_or(0, |_| 2)
+        + entry.expires_at.map_or(0, |_| 5);
+    let remaining = 2 + topic.len() + 2 + varint(properties) + properties + entry.message.payload.len();
+    1 + varint(remaining) + remaining
+}
+
+/// How many bytes `value` takes as a variable byte integer.
+const fn varint(value: usize) -> usize {
+    match value {
+        0..=127 => 1,
+        128..=16_383 => 2,
+        16_384..=2_097_151 => 3,
+        _ => 4,
+    }
+}
+
+/// Whether a message can be published to `topic`. A broker may end the connection over one that is not valid, and take all others in flight with it.
+pub(crate) fn check_topic(topic: &str) -> Result<(), &'static str> {
+    if topic.is_empty() {
+        return Err("it is empty");
+    }
+    if topic.contains(['+', '#']) {
+        return Err("it has a wildcard");
+    }
+    check_text(topic)
+}
+
+fn check_text(text: &str) -> Result<(), &'static str> {
+    if text.len() > MAX_FIELD {
+        return Err("is longer than 65535 bytes");
+    }
+    if text.contains('\0') {
+        return Err("has the character U+0000, which MQTT does not allow");
+    }
+    Ok(())
+}
+
+fn refused(detail: String) -> Fault {
+    Fault::new(FaultCode::InvalidPayload, detail)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use causeway_core::identity::Id128;
+    use causeway_core::message::{Message, Properties, Redrive};
+    use core::time::Duration;
+    use proptest::prelude::*;
+
+    const LATER: UnixMillis = UnixMillis(1_700_000_000_000);
+    const MANNER: Manner = Manner { qos: QoS::AtLeastOnce, retain: false };
+
+    fn entry(properties: Properties) -> Entry {
+        Entry {
+            id: Id128(7),
+            route: "r".into(),
+            binding: "b".into(),
+            address: None,
+            refusal: None,
+            source: "s".into(),
+            received_at: LATER,
+            expires_at: None,
+            message: Message { topic: "in".to_owned(), payload: Bytes::from_static(b"x"), qos: 1, retain: true, properties },
+            redrive: None,
+        }
+    }
+
+    #[test]
+    fn everything_is_carried_over_and_the_id_is_added() {
+        let properties = Properties {
+            content_type: Some("text/plain".into()),
+            response_topic: Some("answers/1".into()),
+            correlation_data: Some(Bytes::from_static(&[0, 255])),
+            payload_format: Some(1),
+            expiry_seconds: None,
+            user: vec![("k".into(), "1".into()), ("k".into(), "2".into()), (MESSAGE_ID.into(), "forged".into())],
+            subscription_ids: vec![9],
+        };
+        let packet = packet(&entry(properties.clone()), "out/a", MANNER, LATER).unwrap();
+        assert_eq!((packet.topic.as_str(), &packet.payload[..], packet.qos, packet.retain), ("out/a", &b"x"[..], QoS::AtLeastOnce, false));
+        let to = &packet.properties;
+        assert_eq!((&to.content_type, &to.response_topic), (&properties.content_type, &properties.response_topic));
+        assert_eq!((&to.correlation_data, to.payload_format_indicator), (&properties.correlation_data, Some(1)));
+        assert_eq!(to.subscription_identifiers, Vec::<usize>::new());
+        let id = entry(Properties::default()).id.to_string();
+        assert_eq!(to.user_properties, [("k", "1"), ("k", "2"), (MESSAGE_ID, id.as_str())].map(|(k, v)| (k.to_owned(), v.to_owned())));
+    }
+
+    #[test]
+    fn what_was_put_back_says_so() {
+        let redriven = Entry { redrive: Some(Redrive { attempt: 2, causation: "request".into() }), ..entry(Properties::default()) };
+        let packet = packet(&redriven, "out", MANNER, LATER).unwrap();
+        let value = |name: &str| packet.properties.user_properties.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
+        assert_eq!((value(REDRIVE_ATTEMPT), value(CAUSATION_ID)), (Some("2"), Some("request")));
+    }
+
+    #[test]
+    fn of_the_expiry_only_what_remains_is_forwarded() {
+        let at = |millis: u64| {
+            let entry = Entry { expires_at: Some(LATER.plus(Duration::from_secs(60))), ..entry(Properties::default()) };
+            packet(&entry, "out", MANNER, UnixMillis(LATER.0 + millis)).map(|packet| packet.properties.message_expiry_interval)
+        };
+        assert_eq!(at(0), Ok(Some(60)));
+        assert_eq!(at(45_000), Ok(Some(15)));
+        assert_eq!(at(59_999), Ok(Some(1)));
+        assert_eq!(at(60_000).map_err(|fault| fault.code), Err(FaultCode::MessageExpired));
+        assert_eq!(packet(&entry(Properties::default()), "out", MANNER, LATER).unwrap().properties.message_expiry_interval, None);
+    }
+
+    #[test]
+    fn what_would_cost_the_connection_is_refused_by_itself() {
+        let code = |properties: Properties, topic: &str| packet(&entry(properties), topic, MANNER, LATER).map_err(|fault| fault.code).err();
+        for topic in ["", "a/+", "#", "a\0b", &"t".repeat(65_536)] {
+            assert_eq!(code(Properties::default(), topic), Some(FaultCode::InvalidPayload));
+        }
+        for properties in [
+            Properties { response_topic: Some("a/#".into()), ..Properties::default() },
+            Properties { content_type: Some("\0".into()), ..Properties::default() },
+            Properties { user: vec![("k".into(), "a\0".into())], ..Properties::default() },
+            Properties { user: vec![("k".repeat(65_536), String::new())], ..Properties::default() },
+            Properties { correlation_data: Some(vec![0; 65_536].into()), ..Properties::default() },
+        ] {
+            assert_eq!(code(properties, "out"), Some(FaultCode::InvalidPayload));
+        }
+    }
+
+    proptest! {
+        /// Against the library's own encoder.
+        #[test]
+        fn the_size_is_that_on_the_wire(
+            payload in 0_usize..20_000, topic in "[a-z/]{1,200}", content in proptest::option::of("[a-z]{0,20}"),
+            user in prop::collection::vec(("[a-z]{0,9}", "[a-z]{0,90}"), 0..9), expires: bool, format in proptest::option::of(0_u8..2)
+        ) {
+            let mut entry = entry(Properties { content_type: content, user, payload_format: format, ..Properties::default() });
+            entry.message.payload = vec![0; payload].into();
+            entry.expires_at = expires.then(|| LATER.plus(Duration::from_secs(9)));
+            let packet = packet(&entry, &topic, MANNER, LATER).unwrap();
+            let mut publish = rumqttc::Publish::new(packet.topic, packet.qos, packet.payload, Some(packet.properties));
+            publish.pkid = 1;
+            let mut wire = bytes::BytesMut::new();
+            publish.write(&mut wire).unwrap();
+            prop_assert_eq!(wire.len(), packet.size);
+        }
+    }
+}
