@@ -15,6 +15,7 @@ mod lanes;
 mod lease;
 mod mailbox;
 mod memory;
+mod reports;
 mod restore;
 mod spill;
 mod sqs;
