@@ -347,10 +347,9 @@ impl Owner {
         for (entry, delivery) in stored.entries().iter().zip(stored.deliveries()) {
             self.delivery_stored(entry, *delivery);
         }
-        let slot = stored.slot();
         let legs: Vec<usize> = stored.entries().iter().map(|entry| self.leg_of(entry)).collect();
         let Some(lane) = self.lanes.get_mut(id.index()) else { return };
-        if !lane.loader.offer(slot, stored.into_entries(), room) {
+        if !lane.loader.offer(stored.into_appended(), room) {
             for leg in legs {
                 if let Some(counters) = self.counters.get_mut(leg) {
                     counters.unloaded += 1;

@@ -46,7 +46,11 @@ impl Owner {
             if loaded.slot <= lane.settled.loaded() {
                 continue;
             }
-            lane.settled.load(loaded.slot, u32::try_from(loaded.entries.len()).unwrap_or(u32::MAX));
+            if loaded.is_segment {
+                lane.settled.load(loaded.slot, u32::try_from(loaded.entries.len()).unwrap_or(u32::MAX));
+            } else {
+                lane.settled.pass(loaded.slot);
+            }
             for (index, entry) in (0_u32..).zip(loaded.entries) {
                 let place = Place { lane: id, position: Position { slot: loaded.slot, index } };
                 self.take_up(now, wall, place, entry, loaded.read_back);

@@ -12,6 +12,7 @@ mod exclusive;
 mod fifo;
 mod functions;
 mod lanes;
+mod large;
 mod lease;
 mod mailbox;
 mod memory;

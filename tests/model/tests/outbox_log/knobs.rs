@@ -7,7 +7,7 @@ use causeway_core::drain::BatchLimits;
 use causeway_core::drain::retry::Backoff;
 use causeway_core::hold::Order;
 use causeway_core::identity::Epoch;
-use causeway_core::log::writer::SegmentOptions;
+use causeway_core::log::writer::{MAX_ROW_BYTES, SegmentOptions};
 use causeway_core::worker::options::{Delivery, Fate, LegOptions, OwnerOptions, Policy, to_first_legs};
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,6 +41,8 @@ pub struct Knobs {
     pub send_unknowns: f64,
     pub send_rejections: f64,
     pub page_rows: usize,
+    /// Bytes in a row: few enough to need parts, or not.
+    pub row_bytes: usize,
     /// Of the starts: with an epoch that another owner had, as after a restored lease table.
     pub repeats: f64,
     /// Of the starts: an owner that only drains and closes the log.
@@ -72,17 +74,22 @@ impl Knobs {
             send_unknowns: some(0.2),
             send_rejections: some(0.05),
             repeats: some(0.4),
-            adopters: some(0.2),
+            adopters: some(0.5),
             resizes: some(0.8),
             posts: some(0.06),
             withdrawals: some(0.01),
             page_rows: 1 + dice.index(5),
+            row_bytes: dice.pick(&[40, 100, MAX_ROW_BYTES, MAX_ROW_BYTES]),
             steps: 350 + dice.index(450),
         }
     }
 
     /// For a rule that concerns neither several lanes nor mail: without what only dilutes the runs that break it.
     pub fn narrow(&mut self, mutant: Mutant) {
+        let parts = matches!(mutant, Mutant::None | Mutant::ParallelParts | Mutant::HeadInsideSegment);
+        if !parts {
+            self.row_bytes = MAX_ROW_BYTES;
+        }
         let lanes = matches!(mutant, Mutant::None | Mutant::FewerLanes);
         let epochs = matches!(mutant, Mutant::None | Mutant::FencedByHigherEpochsOnly | Mutant::IdsOfEpochAndSlot);
         for (kept, knob) in [
@@ -135,7 +142,7 @@ const MAILBOX_POLL: Duration = Duration::from_secs(20);
 pub const TOPICS: u64 = 6;
 
 /// The settings of the `nth` owner.
-pub fn options(nth: usize, epoch: Option<Epoch>, lanes: u32, adopts: bool, dice: &mut Dice) -> OwnerOptions {
+pub fn options(nth: usize, epoch: Option<Epoch>, lanes: u32, adopts: bool, row_bytes: usize, dice: &mut Dice) -> OwnerOptions {
     let policy = Policy {
         max_in_flight: dice.pick(&[1, 2, 5, 20]),
         max_replay_attempts: dice.pick(&[0, 3]),
@@ -172,6 +179,7 @@ pub fn options(nth: usize, epoch: Option<Epoch>, lanes: u32, adopts: bool, dice:
         segment: SegmentOptions {
             max_messages: dice.pick(&[1, 2, 3, 5, MOST_MESSAGES]),
             max_bytes: dice.pick(&[300, 1_500, 100_000]),
+            max_row_bytes: row_bytes,
             linger: Duration::from_millis(dice.pick(&[0, 2, 10])),
             doubt_after: Duration::from_millis(dice.pick(&[20, 30_000])),
         },
