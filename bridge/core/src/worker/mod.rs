@@ -23,7 +23,7 @@ mod stopping;
 pub use events::{Effect, End, Event, Observation};
 pub use status::{LaneStatus, OwnerStatus, Phase};
 
-use crate::dispatch::{Arrival, Dispatched};
+use crate::dispatch::{Arrival, Dispatched, headers};
 use crate::drain::retry::Jitter;
 use crate::drain::{Drain, Item, Pace, ParkId};
 use crate::hold::Deliveries;
@@ -100,10 +100,11 @@ pub struct Owner {
     effects: Vec<Effect>,
 }
 
-/// What decides the order of entries: those of one key are sent in the order of their arrival. The topic.
+/// What decides the order of entries: those of one key are sent in the order of their arrival. The key that a bridge told which the route believes,
+/// else the topic.
 #[must_use]
 pub fn ordering_key(entry: &Entry) -> &[u8] {
-    entry.message.topic.as_bytes()
+    headers::believed(&entry.message, headers::ORDERING_KEY).unwrap_or(&entry.message.topic).as_bytes()
 }
 
 impl Owner {

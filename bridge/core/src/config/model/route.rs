@@ -23,7 +23,7 @@ pub struct Route {
     /// `single`: each message goes to one binding; `fan_out`: to several, through the outbox.
     #[serde(default)]
     pub dispatch_mode: DispatchMode,
-    /// Whether what another bridge tells in headers is believed: correlation-id, causation-id, idempotency-key, dedup-id, ordering-key, tenant-id, forwarded-from and forwarded-hop, each behind `x-bridge.`. Every other header of that beginning is taken off, and these too where this is false.
+    /// Whether what another bridge tells in headers is believed: correlation-id, causation-id, idempotency-key, dedup-id, ordering-key, tenant-id, forwarded-from and forwarded-hop, each behind `x-bridge.`. Every other header of that beginning is taken off, and these too where this is false. The ordering-key takes the place of the topic wherever order is kept (lanes, groups of FIFO queues, publishing), the dedup-id that of the entry's id on FIFO queues.
     #[serde(default)]
     pub trust_bridge_headers: bool,
     /// How messages are treated.
