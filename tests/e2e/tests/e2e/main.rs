@@ -16,6 +16,7 @@ mod lease;
 mod mailbox;
 mod memory;
 mod restore;
+mod rounds;
 mod spill;
 mod sqs;
 mod store;
