@@ -379,6 +379,7 @@ fn owner_options(name: String, ttl: Duration, knobs: &Knobs, rng: &mut Rng) -> O
         receiver: "in".into(),
         destination: destination(),
         delivery: knobs.delivery,
+        pacing: None,
         policy,
         limits: BatchLimits { entries: 10, bytes: 262_144, entry_bytes: 200_000 },
         size_of: Arc::new(|entry| number_of(entry).count_ones() as usize + 100),

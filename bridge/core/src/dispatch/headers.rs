@@ -20,16 +20,8 @@ pub const DEDUP_ID: &str = "x-bridge.dedup-id";
 pub const MAX_HOPS: u32 = 8;
 
 /// What another bridge may tell, where a route believes it: all else under [`RESERVED`] is internal to a bridge.
-const TRUSTED: [&str; 8] = [
-    "x-bridge.correlation-id",
-    "x-bridge.causation-id",
-    "x-bridge.idempotency-key",
-    DEDUP_ID,
-    ORDERING_KEY,
-    TENANT,
-    FORWARDED_FROM,
-    HOPS,
-];
+const TRUSTED: [&str; 8] =
+    ["x-bridge.correlation-id", "x-bridge.causation-id", "x-bridge.idempotency-key", DEDUP_ID, ORDERING_KEY, TENANT, FORWARDED_FROM, HOPS];
 
 fn is_reserved(name: &str) -> bool {
     name.get(..RESERVED.len()).is_some_and(|start| start.eq_ignore_ascii_case(RESERVED))

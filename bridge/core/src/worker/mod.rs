@@ -114,7 +114,12 @@ impl Owner {
         let paces = options
             .legs
             .iter()
-            .map(|leg| Pace { max_in_flight: leg.policy.max_in_flight, linger: options.send_linger, limits: leg.limits })
+            .map(|leg| Pace {
+                max_in_flight: leg.policy.max_in_flight,
+                linger: options.send_linger,
+                limits: leg.limits,
+                pacing: leg.pacing,
+            })
             .collect();
         let legs = options.legs.len();
         Self {

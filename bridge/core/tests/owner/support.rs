@@ -70,6 +70,7 @@ pub fn route(id: &str, receiver: &str) -> LegOptions {
         receiver: receiver.into(),
         destination: Destination { binding: "b".to_owned(), address: format!("sqs://{id}"), session: "s".to_owned() },
         delivery: Delivery::Logged,
+        pacing: None,
         policy: policy(),
         limits: BatchLimits { entries: 10, bytes: 262_144, entry_bytes: 200_000 },
         size_of: Arc::new(|entry| entry.message.payload.len() + 100),

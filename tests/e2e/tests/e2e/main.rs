@@ -17,6 +17,7 @@ mod lease;
 mod mailbox;
 mod memory;
 mod restore;
+mod rounds;
 mod spill;
 mod sqs;
 mod store;

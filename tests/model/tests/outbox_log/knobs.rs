@@ -3,8 +3,8 @@
 use crate::dice::Dice;
 use crate::mutant::Mutant;
 use causeway_core::dead_letter::Destination;
-use causeway_core::drain::BatchLimits;
 use causeway_core::drain::retry::Backoff;
+use causeway_core::drain::{BatchLimits, Pacing};
 use causeway_core::hold::Order;
 use causeway_core::identity::Epoch;
 use causeway_core::log::writer::{MAX_ROW_BYTES, SegmentOptions};
@@ -161,13 +161,14 @@ pub fn options(nth: usize, epoch: Option<Epoch>, lanes: u32, adopts: bool, row_b
             receiver: (*receiver).into(),
             destination: Destination { binding: "b".to_owned(), ..Destination::default() },
             delivery: Delivery::Logged,
+            pacing: None,
             policy,
             limits,
             size_of: Arc::new(|entry| 100 + entry.message.payload.len()),
             key_of: Arc::new(|_| None),
         })
         .collect();
-    OwnerOptions {
+    let mut options = OwnerOptions {
         owner: format!("n{nth}"),
         dispatch: to_first_legs(&legs),
         legs,
@@ -190,5 +191,16 @@ pub fn options(nth: usize, epoch: Option<Epoch>, lanes: u32, adopts: bool, row_b
         entry_id_base: (nth as u128 + 1) << 64,
         row_id_base: (nth as u128 + 1) << 96,
         jitter_seed: dice.next(),
-    }
+    };
+    let pacing = Pacing {
+        shortest: Duration::from_millis(50),
+        longest: Duration::from_millis(300),
+        multiplier: 2.0,
+        first: dice.pick(&[1, 3]),
+        most: dice.pick(&[3, 100]),
+        max_sends: dice.pick(&[1, 4]),
+    };
+    let pacing = dice.pick(&[None, Some(pacing)]);
+    options.legs.iter_mut().for_each(|leg| leg.pacing = pacing);
+    options
 }
