@@ -155,6 +155,8 @@ pub struct Knobs {
     pub delivery: Delivery,
     /// The queue orders by topic: of one topic nothing arrives before what came before it.
     pub keyed: bool,
+    /// Retries and recovery go in rounds.
+    pub paced: bool,
     /// Owners do not know that it does: a rule that is left out.
     pub keys_ignored: bool,
     /// Messages published.
@@ -235,6 +237,7 @@ impl Knobs {
             lanes: 1,
             delivery: Delivery::Logged,
             keyed: false,
+            paced: false,
             keys_ignored: false,
             messages: rng.between(20, 60),
             chaos_ends: ttl * 3,

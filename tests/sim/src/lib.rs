@@ -97,6 +97,7 @@ pub fn run(seed: u64) -> Report {
         2 => knobs.by(HELD),
         _ => knobs.by(SPILLED),
     };
+    let knobs = Knobs { paced: seed / 24 % 2 == 1, ..knobs };
     World::new(seed, rng, if seed / 3 % 2 == 1 { knobs.with_mail(seed) } else { knobs }, None).run()
 }
 

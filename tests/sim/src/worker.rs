@@ -8,7 +8,7 @@ use crate::source::topic_of;
 use crate::store::number_of;
 use causeway_core::dead_letter::Destination;
 use causeway_core::drain::retry::Backoff;
-use causeway_core::drain::{BatchId, BatchLimits, OrderKey, ParkId};
+use causeway_core::drain::{BatchId, BatchLimits, OrderKey, Pacing, ParkId};
 use causeway_core::hold::Order;
 use causeway_core::identity::{EntryId, Id128, LaneId, Position};
 use causeway_core::lease::holder::Upkeep;
@@ -379,7 +379,14 @@ fn owner_options(name: String, ttl: Duration, knobs: &Knobs, rng: &mut Rng) -> O
         receiver: "in".into(),
         destination: destination(),
         delivery: knobs.delivery,
-        pacing: None,
+        pacing: knobs.paced.then(|| Pacing {
+            shortest: Duration::from_millis(20),
+            longest: Duration::from_millis(200),
+            multiplier: 2.0,
+            first: 2,
+            most: 10,
+            max_sends: 3,
+        }),
         policy,
         limits: BatchLimits { entries: 10, bytes: 262_144, entry_bytes: 200_000 },
         size_of: Arc::new(|entry| number_of(entry).count_ones() as usize + 100),

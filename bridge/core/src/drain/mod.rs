@@ -25,7 +25,7 @@ use leg::Sending;
 use retry::Jitter;
 use rounds::{Answer, RoundId};
 use shares::{Share, Shares};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 /// An entry on its way to a destination.
@@ -424,14 +424,21 @@ impl Drain {
 
     /// What is to leave now, if anything: a full batch, or a smaller one where nothing is under way or its oldest entry has waited long enough.
     /// `eager` sends whatever is ready; nothing leaves that stands behind the limit of its lane (`limits`, by lane; a lane that is missing there has
-    /// none). Entries that `is_expired` means do not go with the batch.
+    /// none), unless it holds up what stands before it. Entries that `is_expired` means do not go with the batch.
     pub fn launch(&mut self, now: Instant, eager: bool, limits: &[Option<Position>], is_expired: impl Fn(&Item) -> bool) -> Option<Launch> {
-        let may_leave = |item: &Item| {
+        let is_within = |item: &Item| {
             let limit_of = |place: Place| limits.get(place.lane.index()).copied().flatten();
             item.origin.place().is_none_or(|place| limit_of(place).is_none_or(|up_to| place.position <= up_to))
         };
         for leg in 0..self.legs.len() {
             let (Some(sending), Some(pace)) = (self.legs.get_mut(leg), self.paces.get(leg)) else { continue };
+            // Mail may enter the log before a message of the same key that was sent past it: then what is beyond the limit has to go first.
+            let holds_up: HashSet<OrderKey> = if limits.is_empty() {
+                HashSet::new()
+            } else {
+                sending.lines.iter().filter(|(_, line)| line.iter().any(is_within)).map(|(key, _)| *key).collect()
+            };
+            let may_leave = |item: &Item| is_within(item) || item.key.is_some_and(|key| holds_up.contains(&key));
             let Some(count) = sending.batch_count(pace, now, eager, may_leave) else { continue };
             let mut items = Vec::with_capacity(count);
             let mut expired = Vec::new();
