@@ -6,6 +6,7 @@ mod adoption;
 mod broker;
 mod copies;
 mod crash;
+mod deployed;
 mod direct;
 mod dispatch;
 mod exclusive;
