@@ -15,6 +15,7 @@ mod functions;
 mod lanes;
 mod lease;
 mod mailbox;
+mod matrix;
 mod memory;
 mod restore;
 mod spill;
