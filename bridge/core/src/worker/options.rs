@@ -99,6 +99,13 @@ impl From<&config::RouteSession> for Pacing {
     }
 }
 
+impl Default for Policy {
+    /// That of a route that says nothing about it.
+    fn default() -> Self {
+        Self::from(&config::Policy::default())
+    }
+}
+
 impl From<&config::OutboxOptions> for SegmentOptions {
     fn from(options: &config::OutboxOptions) -> Self {
         Self {
