@@ -5,6 +5,8 @@ export const settings: Settings = {
   bridgeId: "local-bridge",
   brokerUrl: process.env.CAUSEWAY_LOCAL_BROKER_URL ?? "mqtt://127.0.0.1:1883",
   queue: { name: "telemetry" },
+  // The configuration finds this one by its name.
+  queues: { ORDERS_URL: { name: "orders" } },
   topicFilter: "telemetry/#",
   managedSubscriptionBaselines: { broker: [] },
   configFiles: ["config/bridge.yaml", "config/local.yaml"],

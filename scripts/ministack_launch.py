@@ -3,6 +3,7 @@
 The additions reach into private names of one release, so that release is asserted. Each one stands beside what it repairs:
 
 * CloudFormation refuses resource types that our stacks use, and alarms on an expression. They become records without a life of their own.
+* Rows whose time to live is over go within a minute, where AWS takes up to days: before the housekeeping under test could remove them.
 * CloudFormation drops time-to-live and point-in-time recovery of tables, and the VPC's `CidrBlock` attribute.
 * Task definitions of CloudFormation keep their secrets under names that no client reads.
 * With AUTH=true, batch calls of SQS are authorised under names that AWS does not have.
@@ -28,6 +29,7 @@ def main() -> None:
     found = importlib.metadata.version("ministack")
     if found != PINNED:
         sys.exit(f"ministack {found} is installed, but this launcher is written for {PINNED}: run scripts/setup")
+    keep_rows_whose_time_is_over()
     add_resource_types()
     record_alarms_on_expressions()
     add_vpc_cidr()
@@ -43,6 +45,23 @@ def main() -> None:
     from ministack.app import main as serve
 
     serve()
+
+
+def keep_rows_whose_time_is_over() -> None:
+    """The thread that would remove them begins when its module is read."""
+    import threading
+
+    start = threading.Thread.start
+
+    def start_others(thread):
+        if thread.name != "dynamodb-ttl-reaper":
+            start(thread)
+
+    threading.Thread.start = start_others
+    try:
+        import ministack.services.dynamodb  # noqa: F401
+    finally:
+        threading.Thread.start = start
 
 
 def _handlers():

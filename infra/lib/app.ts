@@ -3,7 +3,7 @@ import { AwsSolutionsChecks } from "cdk-nag";
 import { CausewayRules, SynthRefused } from "./checks/index.ts";
 import { checkSettings } from "./checks/settings.ts";
 import { checkBridgeId } from "./constructs/service.ts";
-import type { Settings } from "./settings.ts";
+import { madeQueues, type Settings } from "./settings.ts";
 import { CausewayStatefulStack } from "./stacks/stateful.ts";
 import { CausewayStatelessStack } from "./stacks/stateless.ts";
 
@@ -37,7 +37,7 @@ export function addStacks(app: App, settings: Settings, artifacts: Artifacts = {
   SynthRefused.ifAny(checkBridgeId(settings.bridgeId));
   // Names of stacks have no underscores.
   const name = settings.bridgeId.replaceAll("_", "-");
-  const makesState = !settings.existingTables || "name" in settings.queue;
+  const makesState = !settings.existingTables || madeQueues(settings).length > 0;
   const state = makesState ? new CausewayStatefulStack(app, `${name}-state`, { settings }) : undefined;
   return { state, bridge: new CausewayStatelessStack(app, name, { settings, state, ...artifacts }) };
 }

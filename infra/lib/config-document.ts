@@ -8,7 +8,7 @@ import type { Budget } from "./budget.ts";
 import { seconds } from "./budget.ts";
 import type { SynthFault } from "./checks/fault.ts";
 import { interpolate, standIn, strikeOut, type Variables } from "./config/interpolate.ts";
-import { type BridgeConfig, brokerUrls, mqtt, nanos, optionalNanos } from "./config/model.ts";
+import { type BridgeConfig, brokerUrls, mqtt, named, nanos, optionalNanos } from "./config/model.ts";
 import { checkRules } from "./config/rules/index.ts";
 import { type SchemaFault, schemaFaults } from "./config/schema.ts";
 import { brokerSession, storageIdentity } from "./config/storage-identity.ts";
@@ -22,10 +22,13 @@ export type { BridgeConfig } from "./config/model.ts";
 export interface SessionFacts {
   readonly id: string;
   readonly clientId: string;
-  /** In its canonical form, `tls://host:8883`. */
+  /** In its canonical form, `tls://host:8883`; of several addresses the first. */
   readonly brokerUrl: string;
-  readonly brokerPort: number;
+  /** The ports of all its addresses. */
+  readonly brokerPorts: readonly number[];
   readonly exclusive: boolean;
+  /** Whether a route takes messages from it; else nobody owns it, and senders at most publish with its settings. */
+  readonly feeds: boolean;
   /** What its receivers subscribe to. */
   readonly filters: string[];
   /** The declared objective; `undefined` where none was declared. */
@@ -109,8 +112,8 @@ export function loadConfigDocument(
     text,
     digest: createHash("sha256").update(text).digest("hex"),
     value: json as BridgeConfig,
-    faults: (asked?.faults ?? [...faults, ...found].map((fault) => strikeOut(fault, named(env, files)))).map((fault) =>
-      withOrigin(fault, origins),
+    faults: (asked?.faults ?? [...faults, ...found].map((fault) => strikeOut(fault, mentioned(env, files)))).map(
+      (fault) => withOrigin(fault, origins),
     ),
     notBuilt: asked?.notBuilt ?? [],
     sessions: facts(config),
@@ -119,7 +122,7 @@ export function loadConfigDocument(
 }
 
 /** Only variables that the files name: an unrelated one may hold any word. */
-function named(
+function mentioned(
   env: Readonly<Record<string, string | undefined>>,
   files: readonly string[],
 ): Record<string, string | undefined> {
@@ -195,15 +198,18 @@ function takeOut(root: Json, at: readonly string[]): void {
 function facts(config: BridgeConfig): SessionFacts[] {
   return (config.sessions ?? []).map((session) => {
     const written = mqtt(session);
-    const url = brokerUrls(written)[0];
+    const urls = brokerUrls(written);
     const budget = sessionBudget(config, session);
     const objective = optionalNanos(sessionBlock(config, session.id)?.failover_slo);
     return {
       id: session.id ?? "",
       clientId: written.client_id ?? "",
-      brokerUrl: url?.text ?? "",
-      brokerPort: url?.port ?? 0,
+      brokerUrl: urls[0]?.text ?? "",
+      brokerPorts: urls.map(({ port }) => port),
       exclusive: session.session_mode === "exclusive",
+      feeds: (config.routes ?? []).some(
+        (route) => session.id !== undefined && named(config.receivers, route.receiver_id)?.session_id === session.id,
+      ),
       filters: (config.receivers ?? [])
         .filter((receiver) => receiver.session_id === session.id)
         .flatMap((receiver) => (receiver.topics ?? []).map((topic) => topic.topic ?? "")),

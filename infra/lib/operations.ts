@@ -14,7 +14,8 @@ export type TableRole = "leases" | "outbox" | "dlq" | "managed_subscriptions" | 
  *
  * - `leases`, `outbox` …: a table; `dlq/by_route` …: one index of it.
  * - `queue/destination`: the queues that the configuration sends to.
- * - `queue/dead_letters`: the dead-letter queues of the destinations; only where `redriveQueueDeadLetters` is switched on.
+ * - `queue/source`: the queues that it receives from; `queue/source_by_name`: those of them that it finds by their name.
+ * - `queue/dead_letters`: the dead-letter queues of both; only where `redriveQueueDeadLetters` is switched on.
  */
 export type Target =
   | TableRole
@@ -22,6 +23,8 @@ export type Target =
   | "dlq/by_category"
   | "commands/by_due"
   | "queue/destination"
+  | "queue/source"
+  | "queue/source_by_name"
   | "queue/dead_letters";
 
 /** Operations by caller and target, each list sorted. */
@@ -37,6 +40,9 @@ const BRIDGE_TASK = {
   dlq: ["DescribeTable", "GetItem", "PutItem"],
   managed_subscriptions: ["DescribeTable", "GetItem", "PutItem", "UpdateItem"],
   "queue/destination": ["GetQueueAttributes", "SendMessage"],
+  // DeleteMessage and ChangeMessageVisibility authorise their batches, which are what is called.
+  "queue/source": ["ChangeMessageVisibility", "DeleteMessage", "GetQueueAttributes", "ReceiveMessage"],
+  "queue/source_by_name": ["GetQueueUrl"],
 } as const satisfies Partial<Record<Target, readonly string[]>>;
 
 /** The operations of this release. */
@@ -61,6 +67,8 @@ export const OPERATIONS: Operations = {
     outbox: ["PutItem"],
     // Letters of routes without an outbox; and what SQS moves back, it sends in the caller's name.
     "queue/destination": ["SendMessage"],
+    // Into what the bridge receives from SQS alone sends, where it moves messages back.
+    "queue/source": ["SendMessage"],
     // ReceiveMessage and DeleteMessage: SQS does them in the caller's name.
     "queue/dead_letters": [
       "DeleteMessage",

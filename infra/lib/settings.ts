@@ -1,12 +1,29 @@
 import { fileURLToPath } from "node:url";
 import type { Architecture } from "./constructs/image.ts";
 
-/** The queue that the bridge delivers to. */
+/** A queue of the bridge. */
 export type QueueSetting =
   /** A new queue of this name, with a dead-letter queue of its own called `<name>-dlq`. */
-  | { readonly name: string }
+  | {
+      readonly name: string;
+      /**
+       * After how many receives without a deletion SQS moves a message to the dead-letter queue. The bridge holds what it receives until its destination
+       * took it, and gives it back when the task stops.
+       *
+       * @default 10
+       */
+      readonly maxReceiveCount?: number;
+    }
   /** A queue that exists. */
-  | { readonly arn: string };
+  | {
+      readonly arn: string;
+      /**
+       * The ARN of the key of KMS that encrypts it, where that is a key of yours; not of its alias.
+       *
+       * @default - encrypted by SQS itself, or not at all
+       */
+      readonly keyArn?: string;
+    };
 
 /** A VPC that exists. Zones and subnets are written out, so that nothing is looked up and two zones can be proved. */
 export interface VpcSetting {
@@ -82,8 +99,16 @@ export interface Settings {
   /** The broker, such as `tls://broker.example.com:8883`. Becomes `${BROKER_URL}`. */
   readonly brokerUrl: string;
 
-  /** The queue. Its address becomes `${QUEUE_URL}`. */
+  /** The queue that the bridge delivers to. Its address becomes `${QUEUE_URL}`. */
   readonly queue: QueueSetting;
+
+  /**
+   * Further queues, by the `${NAME}` that stands for their addresses in the configuration: `{ ORDERS_URL: { name: "orders" } }` for a receiver or a
+   * sender with `queue_url: ${ORDERS_URL}`. What the configuration does with a queue decides what its tasks may do with it.
+   *
+   * @default - none
+   */
+  readonly queues?: Readonly<Record<string, QueueSetting>>;
 
   /**
    * What the bridge subscribes to. Becomes `${TOPIC_FILTER}`.
@@ -246,7 +271,7 @@ export interface Settings {
   readonly housekeepingMinutes?: number;
 
   /**
-   * Whether redrive may also empty the queue's own dead-letter queue (`mode: sqs`). Only where the queue is made here.
+   * Whether redrive may also empty the dead-letter queues of the queues that are made here (`mode: sqs`).
    *
    * @default false
    */
@@ -260,8 +285,20 @@ export interface Settings {
   readonly checker?: string;
 }
 
-/** Names of the configuration's variables that the settings fill. */
+/** The variable of the configuration that `queue` fills. */
 export const QUEUE_VARIABLE = "QUEUE_URL";
+
+/** Every queue of the settings by its variable. */
+export function queueSettings(settings: Settings): Record<string, QueueSetting> {
+  return { [QUEUE_VARIABLE]: settings.queue, ...settings.queues };
+}
+
+/** The queues that are made here, by their variables. */
+export function madeQueues(settings: Settings): [variable: string, queue: Extract<QueueSetting, { name: string }>][] {
+  return Object.entries(queueSettings(settings)).flatMap(([variable, queue]) =>
+    "name" in queue ? [[variable, queue] as const] : [],
+  );
+}
 
 /** The values of `${NAME}` that are known at synth. */
 export function variables(settings: Settings): Record<string, string> {

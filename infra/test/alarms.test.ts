@@ -25,7 +25,7 @@ const AWS: Readonly<Record<string, Readonly<Record<string, readonly string[]>>>>
     SystemErrors: ["TableName", "Operation"],
   },
   "AWS/Lambda": { Invocations: ["FunctionName"], Errors: ["FunctionName"] },
-  "AWS/SQS": { ApproximateNumberOfMessagesVisible: ["QueueName"] },
+  "AWS/SQS": { ApproximateNumberOfMessagesVisible: ["QueueName"], ApproximateAgeOfOldestMessage: ["QueueName"] },
 };
 
 /** Why a metric has no alarm of its own. */
@@ -122,6 +122,7 @@ function build() {
   const alarms = new BridgeAlarms(stack, "Alarms", {
     bridgeId: "telemetry",
     sessions,
+    sources: [{ receiver: "orders", queueName: "t-orders" }],
     ...services,
     tableNames: {
       leases: "t-leases",

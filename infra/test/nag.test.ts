@@ -5,7 +5,7 @@ import { test } from "node:test";
 import { App, Validations } from "aws-cdk-lib";
 import { addChecks, addStacks } from "../lib/app.ts";
 import type { Settings } from "../lib/settings.ts";
-import { builtArtifacts, FULL, flags, IMPORTED, MINIMAL, noArtifacts } from "./support.ts";
+import { builtArtifacts, FULL, flags, IMPORTED, MINIMAL, MIXED, noArtifacts } from "./support.ts";
 
 interface Violation {
   readonly ruleName: string;
@@ -36,6 +36,7 @@ const VARIANTS: readonly [string, Settings][] = [
   ["minimal", MINIMAL],
   ["full", FULL],
   ["imported", IMPORTED],
+  ["mixed", MIXED],
   ["without NAT and flow logs", { ...MINIMAL, vpc: { natGateways: 0, flowLogs: false } }],
 ];
 

@@ -4,10 +4,10 @@ import { test } from "node:test";
 import type { Template } from "aws-cdk-lib/assertions";
 import * as kms from "aws-cdk-lib/aws-kms";
 import * as sqs from "aws-cdk-lib/aws-sqs";
-import { statements } from "../lib/constructs/permissions.ts";
+import { NO_QUEUES, type Queues, statements } from "../lib/constructs/permissions.ts";
 import { BridgeTables } from "../lib/constructs/tables.ts";
 import { type Caller, iamActions, OPERATIONS, type Operations, type Target } from "../lib/operations.ts";
-import { bareStack, FULL, IMPORTED, MINIMAL, resources, templates } from "./support.ts";
+import { bareStack, FULL, IMPORTED, MINIMAL, MIXED, resources, templates } from "./support.ts";
 
 interface Statement {
   readonly Action: string | string[];
@@ -170,15 +170,70 @@ test("a queue with a key of the customer's can be used by who uses the queue", (
     keyArn: key.keyArn,
   });
   const tables = BridgeTables.fromTableNames(stack, "Tables");
-  const resources = { tables, destinations: [queue], deadLetterQueues: [] };
-  const keyed = (caller: Caller) =>
-    statements(caller, resources)
-      .filter((statement) => statement.sid === "QueueKeys")
-      .flatMap((statement) => [...statement.actions, ...statement.resources]);
-  for (const caller of ["worker", "control", "redrive"] as const) {
-    assert.deepEqual(keyed(caller), ["kms:Decrypt", "kms:GenerateDataKey", key.keyArn], caller);
+  const keyed = (caller: Caller, queues: Partial<Queues>) =>
+    statements(caller, { ...NO_QUEUES, tables, ...queues })
+      .filter((statement) => statement.sid?.endsWith("QueueKeys"))
+      .map((statement) => [...statement.actions, ...statement.resources]);
+  const [sends, receives] = [
+    ["kms:Decrypt", "kms:GenerateDataKey", key.keyArn],
+    ["kms:Decrypt", key.keyArn],
+  ];
+  for (const caller of ["worker", "control"] as const) {
+    assert.deepEqual(keyed(caller, { destinations: [queue] }), [sends], caller);
+    assert.deepEqual(keyed(caller, { sources: [queue] }), [receives], caller);
+    assert.deepEqual(keyed(caller, { sources: [queue], destinations: [queue] }), [sends], caller);
+    assert.deepEqual(keyed(caller, { deadLetterQueues: [queue] }), [], caller);
   }
-  assert.deepEqual(keyed("housekeeping"), []);
+  for (const queues of ["destinations", "sources", "deadLetterQueues"] as const)
+    assert.deepEqual(keyed("redrive", { [queues]: [queue] }), [sends], queues);
+  assert.deepEqual(keyed("housekeeping", { destinations: [queue], sources: [queue] }), []);
+});
+
+/** Sorted actions on queues and keys by the end of their ARN. */
+function sqsOf(template: Template, part: string): Record<string, string[]> {
+  const found: Record<string, string[]> = {};
+  for (const { Action, Resource } of statementsOf(template, part)) {
+    for (const resource of [Resource].flat()) {
+      const name = /([A-Za-z0-9_.-]+)"[\]}]*$/.exec(JSON.stringify(resource))?.[1] ?? "";
+      const actions = list(Action).filter((action) => /^(sqs|kms):/.test(action));
+      if (actions.length > 0) found[name] = [...(found[name] ?? []), ...actions].sort();
+    }
+  }
+  return found;
+}
+
+test("tasks receive from exactly the queues that the configuration receives from", () => {
+  const { bridge } = templates(MIXED);
+  const [receive, send] = [
+    ["sqs:ChangeMessageVisibility", "sqs:DeleteMessage", "sqs:GetQueueAttributes", "sqs:ReceiveMessage"],
+    ["sqs:GetQueueAttributes", "sqs:SendMessage"],
+  ];
+  for (const kind of ["workertaskrole", "controltaskrole"]) {
+    assert.deepEqual(
+      sqsOf(bridge, kind),
+      {
+        "plant-telemetry": send,
+        processing: send,
+        "plant-orders": receive,
+        // It is found by its name.
+        "plant-commands": [...receive, "sqs:GetQueueUrl"].sort(),
+        "reports.fifo": receive,
+        "22222222-2222-3333-4444-555555555555": ["kms:Decrypt", "kms:GenerateDataKey"],
+        "33333333-2222-3333-4444-555555555555": ["kms:Decrypt"],
+      },
+      kind,
+    );
+  }
+  assert.deepEqual(sqsOf(bridge, "bridgeredriverole"), {
+    "plant-telemetry": ["sqs:SendMessage"],
+    processing: ["sqs:SendMessage"],
+    "22222222-2222-3333-4444-555555555555": ["kms:Decrypt", "kms:GenerateDataKey"],
+  });
+  const moving = sqsOf(templates({ ...MIXED, redriveQueueDeadLetters: true }).bridge, "bridgeredriverole");
+  for (const queue of ["plant-orders", "plant-commands", "reports.fifo"])
+    assert.deepEqual(moving[queue], ["sqs:SendMessage"], queue);
+  for (const queue of ["plant-telemetry-dlq", "plant-orders-dlq"])
+    assert.ok(moving[queue]?.includes("sqs:StartMessageMoveTask"), queue);
 });
 
 /** The only permissions that are not for one thing, and why. */
@@ -189,7 +244,7 @@ const WIDE: Readonly<Record<string, string>> = {
 
 test("no permission is wider than one thing, but for those with a reason", () => {
   const met = new Set<string>();
-  for (const settings of [MINIMAL, FULL, IMPORTED]) {
+  for (const settings of [MINIMAL, FULL, IMPORTED, MIXED]) {
     for (const { Properties } of Object.values(resources(templates(settings).bridge, "AWS::IAM::Policy"))) {
       for (const { Action, Effect, Resource } of Properties.PolicyDocument.Statement as Statement[]) {
         assert.equal(Effect, "Allow");

@@ -78,6 +78,24 @@ export const IMPORTED: Settings = {
   },
 };
 
+/** An exclusive session beside queues that every task receives from, and senders that publish to another broker. */
+export const MIXED: Settings = {
+  ...MINIMAL,
+  configFiles: ["config/bridge.yaml", "test/fixtures/mixed.yaml"],
+  queues: {
+    ORDERS_URL: { name: "plant-orders", maxReceiveCount: 50 },
+    PROCESSING_URL: {
+      arn: "arn:aws:sqs:eu-west-1:123456789012:processing",
+      keyArn: "arn:aws:kms:eu-west-1:123456789012:key/22222222-2222-3333-4444-555555555555",
+    },
+    COMMANDS_URL: {
+      arn: "arn:aws:sqs:eu-west-1:123456789012:plant-commands",
+      keyArn: "arn:aws:kms:eu-west-1:123456789012:key/33333333-2222-3333-4444-555555555555",
+    },
+  },
+  secrets: { SITE_PASSWORD: "secretsmanager:plant/site#password", SITE_CA: "ssm:/plant/site-ca" },
+};
+
 /** An app whose templates are not checked by anybody, which is fast. */
 export function bareApp(): App {
   return new App({ builtinCloudFormationValidation: false, context: flags() });

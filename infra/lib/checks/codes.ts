@@ -53,8 +53,6 @@ export const RULES = {
   CAUSEWAY_CFG_013: "write `delivery_mode: shared_outbox`",
   CAUSEWAY_CFG_014: "write `bridge: {metrics_exporter: emf}`",
   CAUSEWAY_CFG_015: 'leave `http.transport_addr` out, or write ":8082"',
-  CAUSEWAY_CFG_016:
-    "receive over an MQTT session (`session_id`), or run the program without this package, with a role that may receive from the queue",
 } as const;
 
 /** The code of a rule. */

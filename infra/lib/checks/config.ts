@@ -21,14 +21,7 @@ export function checkConfig(
   const own = [...document.faults, ...document.notBuilt];
   if (document.faults.length > 0) return own;
   const config = document.value;
-  return [
-    ...own,
-    ...cluster(config),
-    ...sessions(config),
-    ...receivers(config),
-    ...routes(config),
-    ...history(config, baselines),
-  ];
+  return [...own, ...cluster(config), ...sessions(config), ...routes(config), ...history(config, baselines)];
 }
 
 function cluster(config: BridgeConfig): SynthFault[] {
@@ -82,21 +75,6 @@ function cluster(config: BridgeConfig): SynthFault[] {
     );
   }
   return faults;
-}
-
-/** The program receives from queues; the roles of this package are not granted it, and a task that may not receive would only fail. */
-function receivers(config: BridgeConfig): SynthFault[] {
-  return (config.receivers ?? []).flatMap((receiver, index) =>
-    receiver.transport === "sqs" && receiver.session_id === undefined
-      ? [
-          refuse(
-            "CAUSEWAY_CFG_016",
-            `receivers[${index}].transport`,
-            `receiver "${receiver.id}" takes messages from a queue, which the roles of this package are not granted`,
-          ),
-        ]
-      : [],
-  );
 }
 
 /** Whether other tasks reach what listens there. */

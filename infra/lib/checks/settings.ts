@@ -1,25 +1,39 @@
 import { refuseProp } from "../constructs/faults.ts";
-import type { LoadBalancerSetting, NewVpcSetting, QueueSetting, Settings, VpcSetting } from "../settings.ts";
+import {
+  type LoadBalancerSetting,
+  type NewVpcSetting,
+  QUEUE_VARIABLE,
+  type QueueSetting,
+  type Settings,
+  type VpcSetting,
+  variables,
+} from "../settings.ts";
 import { refuse } from "./codes.ts";
 import type { SynthFault } from "./fault.ts";
 
 /** What a setting is written as. A nested one has fields of its own. */
-type Kind =
-  | "a text"
-  | "a number"
-  | "true or false"
-  | "a list of texts"
-  | "texts by name"
-  | "lists of texts by name"
-  | Fields;
+type Kind = Plain | Fields | ByName;
+type Plain = "a text" | "a number" | "true or false" | "a list of texts" | "texts by name" | "lists of texts by name";
 interface Fields {
   readonly [name: string]: Kind;
+}
+/** Settings of one shape under names that are free. */
+class ByName {
+  public readonly fields: Fields;
+  public constructor(fields: Fields) {
+    this.fields = fields;
+  }
 }
 
 /** The fields of every variant of a setting. */
 type FieldsOf<Setting> = { readonly [Name in Setting extends unknown ? keyof Setting : never]-?: Kind };
 
-const QUEUE: FieldsOf<QueueSetting> = { name: "a text", arn: "a text" };
+const QUEUE: FieldsOf<QueueSetting> = {
+  name: "a text",
+  maxReceiveCount: "a number",
+  arn: "a text",
+  keyArn: "a text",
+};
 const VPC: FieldsOf<VpcSetting | NewVpcSetting> = {
   id: "a text",
   availabilityZones: "a list of texts",
@@ -43,6 +57,7 @@ const SETTINGS: FieldsOf<Settings> = {
   bridgeId: "a text",
   brokerUrl: "a text",
   queue: QUEUE,
+  queues: new ByName(QUEUE),
   topicFilter: "a text",
   managedSubscriptionBaselines: "lists of texts by name",
   configFiles: "a list of texts",
@@ -85,15 +100,74 @@ export function checkSettings(settings: unknown): SynthFault[] {
   for (const name of REQUIRED) {
     if (settings[name] === undefined) faults.push(refuseProp("CAUSEWAY_PRP_016", name, `${name} is missing`));
   }
-  const { queue, tablePrefix, architecture } = settings;
-  if (isMap(queue) && (queue.name === undefined) === (queue.arn === undefined)) {
-    faults.push(refuseProp("CAUSEWAY_PRP_016", "queue", "this must be `{ name }` or `{ arn }`"));
-  }
+  const { tablePrefix, architecture } = settings;
+  if (faults.length === 0) faults.push(...checkQueues(settings as Partial<Settings> & Pick<Settings, "queue">));
   if (typeof tablePrefix === "string" && !/^[A-Za-z0-9_.-]{1,230}$/.test(tablePrefix)) {
     faults.push(refuse("CAUSEWAY_TBL_002", "tablePrefix", `no name of a DynamoDB table begins with "${tablePrefix}"`));
   }
   if (typeof architecture === "string" && architecture !== "arm64" && architecture !== "x86_64") {
     faults.push(refuseProp("CAUSEWAY_PRP_016", "architecture", 'this must be "arm64" or "x86_64"'));
+  }
+  return faults;
+}
+
+/** Each queue is made or exists, has a variable of its own, and shares its name with no other that is made. */
+function checkQueues(settings: Pick<Settings, "queue" | "queues" | "variables">): SynthFault[] {
+  const taken = new Set([QUEUE_VARIABLE, ...Object.keys(variables(settings as Settings))]);
+  const further = Object.entries(settings.queues ?? {});
+  const faults = further
+    .filter(([variable]) => taken.has(variable))
+    .map(([variable]) =>
+      refuseProp("CAUSEWAY_PRP_004", `queues.${variable}`, `\${${variable}} is filled by another setting`),
+    );
+  const made = new Map<string, string>();
+  const all: [string, QueueSetting][] = [
+    ["queue", settings.queue],
+    ...further.map(([variable, queue]): [string, QueueSetting] => [`queues.${variable}`, queue]),
+  ];
+  for (const [path, queue] of all) {
+    const { name, maxReceiveCount, arn, keyArn } = queue as Partial<Record<string, string | number>>;
+    if ((name === undefined) === (arn === undefined)) {
+      faults.push(refuseProp("CAUSEWAY_PRP_016", path, "this must be `{ name }` or `{ arn }`"));
+      continue;
+    }
+    faults.push(...checkQueue(path, { name, maxReceiveCount, keyArn }));
+    for (const own of name === undefined ? [] : [`${name}`, `${name}-dlq`]) {
+      const other = made.get(own);
+      if (other !== undefined)
+        faults.push(refuseProp("CAUSEWAY_PRP_016", path, `a queue "${own}" is made by \`${other}\` already`));
+      made.set(own, path);
+    }
+  }
+  return faults;
+}
+
+/** What belongs to queues that are made, and what to those that exist. */
+function checkQueue(
+  path: string,
+  queue: Partial<Record<"name" | "maxReceiveCount" | "keyArn", string | number>>,
+): SynthFault[] {
+  const { name, maxReceiveCount: count, keyArn } = queue;
+  const faults: SynthFault[] = [];
+  if (
+    count !== undefined &&
+    (name === undefined || !Number.isInteger(count) || Number(count) < 1 || Number(count) > 1000)
+  ) {
+    faults.push(
+      refuseProp(
+        "CAUSEWAY_PRP_016",
+        `${path}.maxReceiveCount`,
+        "this must be a whole number from 1 to 1000, for a queue that is made here",
+      ),
+    );
+  }
+  if (
+    keyArn !== undefined &&
+    (name !== undefined || !/^arn:[a-z-]+:kms:[a-z0-9-]+:\d{12}:key\/.+$/.test(`${keyArn}`))
+  ) {
+    faults.push(
+      refuseProp("CAUSEWAY_PRP_016", `${path}.keyArn`, "this must be the ARN of a key of KMS, for a queue that exists"),
+    );
   }
   return faults;
 }
@@ -108,19 +182,28 @@ function shape(value: Record<string, unknown>, fields: Fields, path: string): Sy
       return [refuseProp("CAUSEWAY_PRP_015", at, `there is no setting "${at}"${hint}`)];
     }
     if (inner === undefined) return [];
-    if (typeof kind === "object" && isMap(inner)) return shape(inner, kind, `${at}.`);
+    if (typeof kind === "object" && isMap(inner)) {
+      const free = kind instanceof ByName ? kind.fields : undefined;
+      const known = free && Object.fromEntries(Object.keys(inner).map((key) => [key, free]));
+      return shape(inner, known ?? (kind as Fields), `${at}.`);
+    }
     if (typeof kind === "string" && isKind(inner, kind)) return [];
     // The value is not shown: it may be a secret in the wrong place.
-    const wanted = typeof kind === "string" ? kind : `{ ${Object.keys(kind).join(", ")} }`;
+    const wanted =
+      typeof kind === "string" ? kind : kind instanceof ByName ? `${shown(kind.fields)} by name` : shown(kind);
     return [refuseProp("CAUSEWAY_PRP_016", at, `this must be ${wanted}`)];
   });
+}
+
+function shown(fields: Fields): string {
+  return `{ ${Object.keys(fields).join(", ")} }`;
 }
 
 function isMap(value: unknown): value is Record<string, unknown> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-function isKind(value: unknown, kind: Exclude<Kind, Fields>): boolean {
+function isKind(value: unknown, kind: Plain): boolean {
   const texts = (list: unknown) => Array.isArray(list) && list.every((text) => typeof text === "string");
   switch (kind) {
     case "a text":

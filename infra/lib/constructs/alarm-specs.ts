@@ -19,12 +19,26 @@ export interface AlarmedSession {
   readonly failoverSloSeconds?: number | undefined;
 }
 
+/** What the alarms have to know about a queue that the bridge receives from. */
+export interface AlarmedSource {
+  /** The receiver's id. */
+  readonly receiver: string;
+  /** The queue's name. */
+  readonly queueName: string;
+}
+
 /** Props of {@link BridgeAlarms}. */
 export interface BridgeAlarmsProps {
   /** The bridge's name, which its metrics carry. A literal. */
   readonly bridgeId: string;
-  /** The sessions of its configuration. */
+  /** The sessions of its configuration that feed routes, and `sqs:RECEIVER` for each receiver of a queue whose routes use the outbox. */
   readonly sessions: readonly AlarmedSession[];
+  /**
+   * The queues that it receives from.
+   *
+   * @default - none
+   */
+  readonly sources?: readonly AlarmedSource[];
   /** The ECS cluster. It needs Container Insights: without them the alarms on numbers of tasks stay red. */
   readonly clusterName: string;
   /** The service of the control task. */
@@ -62,7 +76,7 @@ export interface BridgeAlarmsProps {
    */
   readonly actions?: readonly IAlarmAction[];
   /**
-   * From which age of the oldest waiting message an outbox is late, in seconds.
+   * From which age of the oldest waiting message an outbox is late, or a queue that the bridge receives from, in seconds.
    *
    * @default 300
    */
@@ -115,6 +129,7 @@ export class AlarmSpecs {
       ...this.#tasks(),
       ...this.#leases(),
       ...this.#traffic(),
+      ...this.#sources(),
       ...this.#outbox(),
       ...this.#functions(),
       ...this.#tables(),
@@ -343,6 +358,27 @@ export class AlarmSpecs {
         description: "Messages that came in are not accounted for.",
       },
     ];
+  }
+
+  #sources(): AlarmSpec[] {
+    const { outboxAgeSeconds = 300, sources = [] } = this.#props;
+    return sources.map(({ receiver, queueName }) => ({
+      entry: "SourceQueueOld",
+      row: "traffic",
+      of: receiver,
+      metric: new Metric({
+        namespace: "AWS/SQS",
+        metricName: "ApproximateAgeOfOldestMessage",
+        dimensionsMap: { QueueName: queueName },
+        statistic: "Maximum",
+        period: Duration.minutes(1),
+      }),
+      threshold: outboxAgeSeconds,
+      periods: 3,
+      // SQS tells nothing of a queue that nobody has used for hours.
+      missing: TreatMissingData.NOT_BREACHING,
+      description: `The oldest message in the queue of receiver ${receiver} is older than ${outboxAgeSeconds} s.`,
+    }));
   }
 
   #outbox(): AlarmSpec[] {

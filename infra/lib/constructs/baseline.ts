@@ -5,7 +5,7 @@ import * as lambda from "aws-cdk-lib/aws-lambda";
 import * as logs from "aws-cdk-lib/aws-logs";
 import { Construct } from "constructs";
 import { acknowledge } from "./acknowledge.ts";
-import { statements } from "./permissions.ts";
+import { NO_QUEUES, statements } from "./permissions.ts";
 import type { IBridgeTables } from "./tables.ts";
 
 /** What a durable session may have subscribed to at its broker before the bridge connects for the first time. */
@@ -56,11 +56,7 @@ export class BaselineSeeds extends Construct {
     super(scope, id);
     this.logGroup = new logs.LogGroup(this, "Log", { retention: props.logRetention ?? logs.RetentionDays.ONE_MONTH });
     this.role = new iam.Role(this, "Role", { assumedBy: new iam.ServicePrincipal("lambda.amazonaws.com") });
-    const permissions = statements("baseline", {
-      tables: props.tables,
-      destinations: [],
-      deadLetterQueues: [],
-    });
+    const permissions = statements("baseline", { ...NO_QUEUES, tables: props.tables });
     for (const statement of permissions) this.role.addToPolicy(statement);
     this.logGroup.grantWrite(this.role);
     this.handler = new lambda.Function(this, "Handler", {

@@ -6,7 +6,7 @@ export const PROP_RULES = {
     "write the same name in the configuration (stores.*.options.table_name) and in the props (tableNames)",
   CAUSEWAY_PRP_002: "shorten it, or move what changes between environments into variables",
   CAUSEWAY_PRP_003:
-    "refer to the queue by a variable that `queues` names, or write its whole address: https://sqs.REGION.amazonaws.com/ACCOUNT/NAME",
+    "write `queue_url` with a variable that `queues` names, or with the whole address: https://sqs.REGION.amazonaws.com/ACCOUNT/NAME",
   CAUSEWAY_PRP_004:
     "name each variable once: in `environment`, in `queues` or in `secrets`; names are A to Z, digits and `_`",
   CAUSEWAY_PRP_005: "choose a pair that Fargate offers, for example 512 and 1024",

@@ -2,14 +2,13 @@ import { Duration } from "aws-cdk-lib";
 import * as iam from "aws-cdk-lib/aws-iam";
 import * as lambda from "aws-cdk-lib/aws-lambda";
 import * as logs from "aws-cdk-lib/aws-logs";
-import type * as sqs from "aws-cdk-lib/aws-sqs";
 import { Construct } from "constructs";
 import { SynthRefused } from "../checks/fault.ts";
 import { acknowledgeOwnStreams } from "./acknowledge.ts";
 import type { ConfigDelivery } from "./config-delivery.ts";
 import type { Architecture } from "./image.ts";
 import { type FunctionName, resolveFunctionCode } from "./lambda-asset.ts";
-import { statements } from "./permissions.ts";
+import { type Queues, statements } from "./permissions.ts";
 import { blockDeploy, PLACEHOLDER } from "./placeholder.ts";
 import { checkBridgeId, checkVariables } from "./service.ts";
 import type { IBridgeTables } from "./tables.ts";
@@ -75,12 +74,6 @@ export interface BridgeFunctionProps {
   readonly logRetention?: logs.RetentionDays;
 }
 
-/** Which queues a function may use. */
-export interface FunctionQueues {
-  readonly destinations: readonly sqs.IQueue[];
-  readonly deadLetterQueues: readonly sqs.IQueue[];
-}
-
 /** A function of the bridge with a role and a log group of its own. */
 export abstract class BridgeFunction extends Construct {
   /** The function. */
@@ -96,7 +89,7 @@ export abstract class BridgeFunction extends Construct {
     name: FunctionName,
     description: string,
     props: BridgeFunctionProps,
-    queues: FunctionQueues,
+    queues: Queues,
   ) {
     super(scope, id);
     const { environment = {}, architecture = "arm64", tables } = props;

@@ -26,7 +26,7 @@ import type { Architecture } from "./image.ts";
 import type { LoadBalancerAttachmentProps } from "./load-balancer.ts";
 import { BridgeNetwork, type BridgeNetworkProps } from "./network.ts";
 import { commandLines } from "./outputs.ts";
-import { QueueEnds } from "./queue-ends.ts";
+import { QueueEnds, type QueueSource } from "./queue-ends.ts";
 import { RedriveFunction, type RedriveFunctionProps } from "./redrive.ts";
 import { BridgeService, checkTasks, checkVariables } from "./service.ts";
 import { BridgeTables, defaultTableNames, type IBridgeTables } from "./tables.ts";
@@ -100,8 +100,8 @@ export interface CausewayDynamoDBHAProps {
   readonly architecture?: Architecture;
 
   /**
-   * The queues that the configuration names by a variable: `{ QUEUE_URL: queue }` for `queue_url: ${QUEUE_URL}`. Queues that it names by their whole
-   * address need no entry.
+   * The queues that the configuration names by a variable: `{ QUEUE_URL: queue }` for `queue_url: ${QUEUE_URL}`, of senders and of receivers. Queues
+   * that it names by their whole address, or receivers by their name, need no entry, unless a key of yours encrypts them.
    *
    * @default - none
    */
@@ -269,6 +269,8 @@ export class CausewayDynamoDBHA extends Construct {
   public readonly redrive: RedriveFunction;
   /** The queues that the configuration sends to, in its order. */
   public readonly destinations: readonly sqs.IQueue[];
+  /** The queues that it receives from, in its order. */
+  public readonly sources: readonly QueueSource[];
   /** The alarms, unless switched off. */
   public readonly alarms?: BridgeAlarms;
   /** The dashboard, unless switched off. */
@@ -283,7 +285,7 @@ export class CausewayDynamoDBHA extends Construct {
     const { value } = this.document;
     this.bridgeId = value.bridge?.id ?? "";
     const tableNames = { ...defaultTableNames(), ...props.tableNames, ...configuredNames(value) };
-    const ends = new QueueEnds(this, value, queues);
+    const ends = new QueueEnds(this, this.document.faults.length > 0 ? {} : value, queues);
     // Settings run uncompiled: what is missing is told like what is empty.
     const baselines = props.managedSubscriptionBaselines ?? {};
     SynthRefused.ifAny([
@@ -294,6 +296,7 @@ export class CausewayDynamoDBHA extends Construct {
       ...checkTasks({ ...props, image: props.image ?? { kind: "tree" }, ...this.stopping() }),
     ]);
     this.destinations = ends.destinations;
+    this.sources = ends.sources;
     this.network = new BridgeNetwork(this, "Network", props.network);
     this.tables = props.tables ?? new BridgeTables(this, "Tables", { tableNames });
     this.configuration = new ConfigDelivery(this, "Config", {
@@ -326,7 +329,7 @@ export class CausewayDynamoDBHA extends Construct {
       ...common,
       ...props.redrive,
       destinations: this.destinations,
-      deadLetterQueues: props.redriveQueueDeadLetters ?? [],
+      ...this.movedBack(props.redriveQueueDeadLetters),
     });
     if (props.alarms !== false) {
       this.alarms = new BridgeAlarms(this, "Alarms", { ...this.watched(), ...props.alarms });
@@ -341,6 +344,11 @@ export class CausewayDynamoDBHA extends Construct {
         "Whether the subnets span two availability zones is checked after the VPC was looked up.",
       );
     }
+  }
+
+  /** What redrive may move back, and into which of the queues that the bridge receives from. */
+  private movedBack(deadLetterQueues: readonly sqs.IQueue[] = []) {
+    return { deadLetterQueues, sources: deadLetterQueues.length === 0 ? [] : queuesOf(this.sources) };
   }
 
   /** What a stop may take; nothing of a configuration that cannot be used. */
@@ -361,8 +369,11 @@ export class CausewayDynamoDBHA extends Construct {
       vpc: this.network.vpc,
       vpcSubnets: this.network.vpcSubnets,
       destinations: this.destinations,
+      sources: queuesOf(this.sources),
+      sourcesByName: queuesOf(this.sources.filter(({ byName }) => byName)),
       ...this.stopping(),
-      brokerPorts: sessions.map((session) => session.brokerPort).filter((port) => port > 0),
+      // Of every session: senders publish over connections to their session's broker.
+      brokerPorts: sessions.flatMap((session) => session.brokerPorts),
       startAfter: Object.values(this.baselines.seeds),
       imageContext: props.imageContext,
       cluster: props.cluster,
@@ -382,7 +393,8 @@ export class CausewayDynamoDBHA extends Construct {
     const { service, housekeeping } = this;
     return {
       bridgeId: this.bridgeId,
-      sessions: this.document.sessions,
+      sessions: [...this.document.sessions.filter(({ feeds }) => feeds), ...this.loggedSources()],
+      sources: this.sources.map(({ receiver, queue }) => ({ receiver, queueName: queue.queueName })),
       clusterName: service.cluster.clusterName,
       controlServiceName: service.controlService.serviceName,
       workerServiceName: service.workerService.serviceName,
@@ -394,6 +406,18 @@ export class CausewayDynamoDBHA extends Construct {
       },
       redrive: { functionName: this.redrive.handler.functionName },
     };
+  }
+
+  /** Queues have no session; what came from them waits in logs of the processes under this name. */
+  private loggedSources() {
+    const { routes = [] } = this.document.value;
+    const isLogged = (receiver: string) =>
+      routes.some(
+        (route) => route.receiver_id === receiver && (route.delivery_mode ?? "direct_hold") !== "direct_hold",
+      );
+    return this.sources
+      .filter(({ receiver }) => isLogged(receiver))
+      .map(({ receiver }) => ({ id: `sqs:${receiver}`, exclusive: false }));
   }
 
   private seed(
@@ -456,6 +480,11 @@ function checkNames(configured: Partial<Record<TableRole, string>>, tables: IBri
       ),
     ];
   });
+}
+
+/** The queues of sources, each once. */
+function queuesOf(sources: readonly QueueSource[]): sqs.IQueue[] {
+  return [...new Set(sources.map(({ queue }) => queue))];
 }
 
 function mutable(baselines: Readonly<Record<string, readonly string[]>>): Record<string, string[]> {

@@ -7,6 +7,7 @@ import { type SynthFault, SynthRefused } from "../checks/fault.ts";
 import { acknowledge } from "./acknowledge.ts";
 import { refuseProp } from "./faults.ts";
 import { BridgeFunction, type BridgeFunctionProps } from "./function.ts";
+import { NO_QUEUES } from "./permissions.ts";
 
 /** Props of {@link HousekeepingFunction}. */
 export interface HousekeepingFunctionProps extends BridgeFunctionProps {
@@ -54,10 +55,7 @@ export class HousekeepingFunction extends BridgeFunction {
   public readonly intervalMinutes: number;
 
   public constructor(scope: Construct, id: string, props: HousekeepingFunctionProps) {
-    super(scope, id, "housekeeping", `Housekeeping of the bridge ${props.bridgeId}`, props, {
-      destinations: [],
-      deadLetterQueues: [],
-    });
+    super(scope, id, "housekeeping", `Housekeeping of the bridge ${props.bridgeId}`, props, NO_QUEUES);
     const { interval = Time.minutes(5), retryAttempts = 2, maxItems = 5000 } = props;
     SynthRefused.ifAny([...checkInterval(interval), ...checkRetries(retryAttempts)]);
     this.intervalMinutes = interval.toMinutes();

@@ -3,6 +3,7 @@ import type * as sqs from "aws-cdk-lib/aws-sqs";
 import type { Construct } from "constructs";
 import type { SessionFacts } from "../config-document.ts";
 import type { BridgeFunction } from "./function.ts";
+import type { QueueSource } from "./queue-ends.ts";
 import type { BridgeService } from "./service.ts";
 
 /** What the command lines are about. */
@@ -12,6 +13,7 @@ interface Bridge extends Construct {
   readonly housekeeping: BridgeFunction;
   readonly redrive: BridgeFunction;
   readonly destinations: readonly sqs.IQueue[];
+  readonly sources: readonly QueueSource[];
 }
 
 /** Outputs that are command lines, ready to be copied: invoke, follow the log, publish a message, and see it arrive. */
@@ -47,7 +49,20 @@ export function commandLines(bridge: Bridge): Record<string, CfnOutput> {
       `aws sqs receive-message --queue-url ${queue.queueUrl} --wait-time-seconds 20 --message-attribute-names All`,
     );
   }
+  const [source] = bridge.sources;
+  if (source !== undefined) {
+    print(
+      "Send",
+      `Sends a message to the queue of receiver ${source.receiver}`,
+      `aws sqs send-message --queue-url ${source.queue.queueUrl} --message-body '{"hello":"causeway"}'${group(source.queue)}`,
+    );
+  }
   return made;
+}
+
+/** What a FIFO queue asks for besides. */
+function group(queue: sqs.IQueue): string {
+  return queue.fifo ? ` --message-group-id demo --message-deduplication-id "$(date +%s)"` : "";
 }
 
 function invoke(functionName: string, event: object): string {
@@ -61,7 +76,7 @@ function address(session: SessionFacts | undefined): string {
   const url = URL.canParse(text) ? new URL(text) : undefined;
   const host = url?.hostname.replace(/^\[|\]$/g, "") ?? "BROKER";
   const encrypted = ["tls:", "ssl:", "mqtts:"].includes(url?.protocol ?? "");
-  return `-h ${host} -p ${session?.brokerPort ?? 8883}${encrypted ? " --tls-use-os-certs" : ""}`;
+  return `-h ${host} -p ${session?.brokerPorts[0] ?? 8883}${encrypted ? " --tls-use-os-certs" : ""}`;
 }
 
 /** A topic that a filter matches. */

@@ -3,15 +3,26 @@ import type * as sqs from "aws-cdk-lib/aws-sqs";
 import { type Caller, iamActions, OPERATIONS, type TableRole, type Target } from "../operations.ts";
 import type { IBridgeTables } from "./tables.ts";
 
-/** What a caller's permissions are for. */
-export interface Resources {
-  /** The bridge's tables. */
-  readonly tables: IBridgeTables;
-  /** The queues that the configuration sends to. */
+/** The queues that a caller's permissions are for. */
+export interface Queues {
+  /** Those that the configuration sends to. */
   readonly destinations: readonly sqs.IQueue[];
+  /** Those that it receives from. */
+  readonly sources: readonly sqs.IQueue[];
+  /** Those of the latter that it finds by their name. */
+  readonly sourcesByName: readonly sqs.IQueue[];
   /** The dead-letter queues that redrive may empty. */
   readonly deadLetterQueues: readonly sqs.IQueue[];
 }
+
+/** What a caller's permissions are for. */
+export interface Resources extends Queues {
+  /** The bridge's tables. */
+  readonly tables: IBridgeTables;
+}
+
+/** For a caller that has nothing to do with queues. */
+export const NO_QUEUES: Queues = { destinations: [], sources: [], sourcesByName: [], deadLetterQueues: [] };
 
 /**
  * One statement for each thing that the caller calls upon: exact actions on exact ARNs, made from {@link OPERATIONS}. An index is named, never
@@ -28,34 +39,55 @@ export function statements(caller: Caller, resources: Resources): iam.PolicyStat
   return [...made, ...queueKeys(caller, resources)];
 }
 
-/** What a queue that is encrypted by a key of the customer asks for besides: to send takes a data key, to receive its decryption, and SQS asks both. */
-function queueKeys(caller: Caller, { destinations, deadLetterQueues }: Resources): iam.PolicyStatement[] {
-  const used = {
-    "queue/destination": destinations,
-    "queue/dead_letters": deadLetterQueues,
-  } as const;
-  const keys = new Set<string>();
-  for (const [target, queues] of Object.entries(used)) {
-    if (OPERATIONS[caller][target as Target] === undefined) continue;
-    for (const { encryptionMasterKey } of queues)
-      if (encryptionMasterKey !== undefined) keys.add(encryptionMasterKey.keyArn);
+/** The targets whose queues may have keys of the customer's. */
+const KEYED = ["queue/destination", "queue/source", "queue/dead_letters"] as const satisfies readonly Target[];
+
+/**
+ * What a queue that is encrypted by a key of the customer asks for besides. To receive takes the decryption of a data key; to send takes a new data key,
+ * and its decryption, which SQS asks for as well.
+ */
+function queueKeys(caller: Caller, resources: Resources): iam.PolicyStatement[] {
+  const [sending, receiving] = [new Set<string>(), new Set<string>()];
+  for (const target of KEYED) {
+    const operations = OPERATIONS[caller][target] ?? [];
+    // What is in a dead-letter queue goes back in the caller's name.
+    const sends = operations.includes("SendMessage") || target === "queue/dead_letters";
+    if (operations.length === 0) continue;
+    for (const { encryptionMasterKey: key } of queuesOf(target, resources))
+      if (key !== undefined) (sends ? sending : receiving).add(key.keyArn);
   }
-  if (keys.size === 0) return [];
+  const of = (sid: string, actions: string[], keys: string[]) =>
+    keys.length === 0 ? [] : [new iam.PolicyStatement({ sid, actions, resources: keys })];
   return [
-    new iam.PolicyStatement({
-      sid: "QueueKeys",
-      actions: ["kms:Decrypt", "kms:GenerateDataKey"],
-      resources: [...keys],
-    }),
+    ...of("QueueKeys", ["kms:Decrypt", "kms:GenerateDataKey"], [...sending]),
+    ...of(
+      "SourceQueueKeys",
+      ["kms:Decrypt"],
+      [...receiving].filter((key) => !sending.has(key)),
+    ),
   ];
+}
+
+function queuesOf(target: Extract<Target, `queue/${string}`>, resources: Resources): readonly sqs.IQueue[] {
+  switch (target) {
+    case "queue/destination":
+      return resources.destinations;
+    case "queue/source":
+      return resources.sources;
+    case "queue/source_by_name":
+      return resources.sourcesByName;
+    case "queue/dead_letters":
+      return resources.deadLetterQueues;
+  }
 }
 
 function arnsOf(target: Target, resources: Resources): string[] {
   switch (target) {
     case "queue/destination":
-      return resources.destinations.map((queue) => queue.queueArn);
+    case "queue/source":
+    case "queue/source_by_name":
     case "queue/dead_letters":
-      return resources.deadLetterQueues.map((queue) => queue.queueArn);
+      return queuesOf(target, resources).map((queue) => queue.queueArn);
     default: {
       const [role, index] = target.split("/");
       const arn = resources.tables.tables[role as TableRole].tableArn;

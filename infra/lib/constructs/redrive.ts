@@ -3,6 +3,7 @@ import * as lambda from "aws-cdk-lib/aws-lambda";
 import type * as sqs from "aws-cdk-lib/aws-sqs";
 import type { Construct } from "constructs";
 import { BridgeFunction, type BridgeFunctionProps } from "./function.ts";
+import { NO_QUEUES } from "./permissions.ts";
 
 /** Props of {@link RedriveFunction}. */
 export interface RedriveFunctionProps extends BridgeFunctionProps {
@@ -14,7 +15,14 @@ export interface RedriveFunctionProps extends BridgeFunctionProps {
   readonly destinations?: readonly sqs.IQueue[];
 
   /**
-   * Dead-letter queues of SQS that `mode: sqs` may move back. Their sources must be among `destinations`.
+   * Queues that the bridge receives from, into which `mode: sqs` may move messages back.
+   *
+   * @default - none
+   */
+  readonly sources?: readonly sqs.IQueue[];
+
+  /**
+   * Dead-letter queues of SQS that `mode: sqs` may move back. The queues that they belong to must be among `destinations` or `sources`.
    *
    * @default - none; that mode is then refused by IAM
    */
@@ -36,7 +44,9 @@ export class RedriveFunction extends BridgeFunction {
 
   public constructor(scope: Construct, id: string, props: RedriveFunctionProps) {
     super(scope, id, "redrive", `Redrives dead letters of the bridge ${props.bridgeId}`, props, {
+      ...NO_QUEUES,
       destinations: props.destinations ?? [],
+      sources: props.sources ?? [],
       deadLetterQueues: props.deadLetterQueues ?? [],
     });
     if (props.requestQueue !== undefined) {

@@ -22,7 +22,7 @@ import type { ConfigDelivery } from "./config-delivery.ts";
 import { refuseProp } from "./faults.ts";
 import { type Architecture, resolveImage } from "./image.ts";
 import { LoadBalancerAttachment, type LoadBalancerAttachmentProps } from "./load-balancer.ts";
-import { statements } from "./permissions.ts";
+import { NO_QUEUES, statements } from "./permissions.ts";
 import { blockDeploy, PLACEHOLDER } from "./placeholder.ts";
 import type { IBridgeTables } from "./tables.ts";
 
@@ -85,6 +85,20 @@ export interface BridgeServiceProps {
    * @default - none
    */
   readonly destinations?: readonly sqs.IQueue[];
+
+  /**
+   * Queues that the configuration receives from.
+   *
+   * @default - none
+   */
+  readonly sources?: readonly sqs.IQueue[];
+
+  /**
+   * Those of `sources` of which the configuration says the name alone: the tasks ask SQS for the address.
+   *
+   * @default - none
+   */
+  readonly sourcesByName?: readonly sqs.IQueue[];
 
   /**
    * What the containers' environment holds besides what the stack sets itself: variables of the configuration that only exist at deploy.
@@ -325,8 +339,8 @@ export class BridgeService extends Construct {
       assumedBy: new iam.ServicePrincipal("ecs-tasks.amazonaws.com"),
       description: `What the ${kind} tasks of the bridge ${this.props.bridgeId} may do`,
     });
-    const { tables, destinations = [] } = this.props;
-    for (const statement of statements(kind, { tables, destinations, deadLetterQueues: [] }))
+    const { tables, destinations = [], sources = [], sourcesByName = [] } = this.props;
+    for (const statement of statements(kind, { ...NO_QUEUES, tables, destinations, sources, sourcesByName }))
       role.addToPolicy(statement);
     return role;
   }

@@ -2,7 +2,7 @@ import { Stack, type StackProps } from "aws-cdk-lib";
 import type { Construct } from "constructs";
 import { BridgeQueue } from "../constructs/queues.ts";
 import { BridgeTables, defaultTableNames } from "../constructs/tables.ts";
-import type { Settings } from "../settings.ts";
+import { madeQueues, QUEUE_VARIABLE, type Settings } from "../settings.ts";
 
 /** Props of {@link CausewayStatefulStack}. */
 export interface CausewayStatefulStackProps extends StackProps {
@@ -14,8 +14,8 @@ export interface CausewayStatefulStackProps extends StackProps {
 export class CausewayStatefulStack extends Stack {
   /** The tables that were made here. */
   public readonly tables?: BridgeTables;
-  /** The queue that was made here, and its dead-letter queue. */
-  public readonly bridgeQueue?: BridgeQueue;
+  /** The queues that were made here with their dead-letter queues, by the variables that stand for their addresses. */
+  public readonly bridgeQueues: Readonly<Record<string, BridgeQueue>>;
 
   public constructor(scope: Construct, id: string, props: CausewayStatefulStackProps) {
     super(scope, id, {
@@ -27,6 +27,12 @@ export class CausewayStatefulStack extends Stack {
     if (!settings.existingTables) {
       this.tables = new BridgeTables(this, "Tables", { tableNames: defaultTableNames(settings.tablePrefix) });
     }
-    if ("name" in settings.queue) this.bridgeQueue = new BridgeQueue(this, "Queue", { queueName: settings.queue.name });
+    this.bridgeQueues = Object.fromEntries(
+      madeQueues(settings).map(([variable, { name, maxReceiveCount }]) => {
+        // The identity of a queue that stands must not change: a new one would take its name.
+        const id = variable === QUEUE_VARIABLE ? "Queue" : `Queue-${variable}`;
+        return [variable, new BridgeQueue(this, id, { queueName: name, maxReceiveCount })];
+      }),
+    );
   }
 }

@@ -18,7 +18,15 @@ import type { LoadBalancerAttachmentProps } from "../constructs/load-balancer.ts
 import type { BridgeNetworkProps } from "../constructs/network.ts";
 import { containerSecrets } from "../constructs/secrets.ts";
 import { BridgeTables, defaultTableNames } from "../constructs/tables.ts";
-import { configFiles, QUEUE_VARIABLE, type QueueSetting, type Settings, variables } from "../settings.ts";
+import {
+  configFiles,
+  madeQueues,
+  QUEUE_VARIABLE,
+  type QueueSetting,
+  queueSettings,
+  type Settings,
+  variables,
+} from "../settings.ts";
 import type { CausewayStatefulStack } from "./stateful.ts";
 
 /** Props of {@link CausewayStatelessStack}. */
@@ -55,7 +63,10 @@ export class CausewayStatelessStack extends Stack {
     const { settings, state } = props;
     if (state !== undefined) this.addStackDependency(state, "The tasks need the tables");
     const network = this.network(settings);
-    const queue = this.queue("Queue", settings.queue);
+    const queues = Object.entries(queueSettings(settings)).map(([variable, queue]) => {
+      const id = variable === QUEUE_VARIABLE ? "Queue" : `Queue-${variable}`;
+      return [variable, this.queue(id, queue)] as const;
+    });
     this.bridge = new CausewayDynamoDBHA(this, "Bridge", {
       bridgeConfig: { files: configFiles(settings), environment: variables(settings), checker: settings.checker },
       managedSubscriptionBaselines: settings.managedSubscriptionBaselines,
@@ -63,7 +74,7 @@ export class CausewayStatelessStack extends Stack {
       image: imageSource(settings.image ?? "tree"),
       imageContext: props.imageContext,
       architecture: settings.architecture,
-      queues: { [QUEUE_VARIABLE]: queue },
+      queues: Object.fromEntries(queues),
       redriveQueueDeadLetters: this.deadLetters(settings),
       secrets: containerSecrets(this, settings.secrets ?? {}),
       secretKeys: settings.secretKeyArns?.map((arn, index) => kms.Key.fromKeyArn(this, `SecretKey-${index}`, arn)),
@@ -109,13 +120,15 @@ export class CausewayStatelessStack extends Stack {
 
   /** By name or ARN, like the tables: neither stack then holds the other fast. */
   private queue(id: string, queue: QueueSetting): sqs.IQueue {
-    const arn = "arn" in queue ? queue.arn : this.formatArn({ service: "sqs", resource: queue.name });
-    return sqs.Queue.fromQueueArn(this, id, arn);
+    if ("arn" in queue) return sqs.Queue.fromQueueAttributes(this, id, { queueArn: queue.arn, keyArn: queue.keyArn });
+    const queueArn = this.formatArn({ service: "sqs", resource: queue.name });
+    return sqs.Queue.fromQueueAttributes(this, id, { queueArn, queueName: queue.name });
   }
 
   private deadLetters(settings: Settings): sqs.IQueue[] {
     if (!settings.redriveQueueDeadLetters) return [];
-    if (!("name" in settings.queue)) {
+    const made = madeQueues(settings);
+    if (made.length === 0) {
       throw new SynthRefused([
         refuseProp(
           "CAUSEWAY_PRP_013",
@@ -124,7 +137,10 @@ export class CausewayStatelessStack extends Stack {
         ),
       ]);
     }
-    return [this.queue("DeadLetterQueue", { name: `${settings.queue.name}-dlq` })];
+    return made.map(([variable, { name }]) => {
+      const id = variable === QUEUE_VARIABLE ? "DeadLetterQueue" : `DeadLetterQueue-${variable}`;
+      return this.queue(id, { name: `${name}-dlq` });
+    });
   }
 
   private alarmActions(settings: Settings): cloudwatch.IAlarmAction[] {

@@ -198,6 +198,11 @@ impl Proxy {
         lock(&self.shared.rules).push(rule);
     }
 
+    /// Puts a rule in the place of all others, without a moment in between that has none.
+    pub fn supersede(&self, rule: Rule) {
+        *lock(&self.shared.rules) = vec![rule];
+    }
+
     /// Takes all rules away and ends what hangs.
     pub fn heal(&self) {
         lock(&self.shared.rules).clear();

@@ -88,7 +88,9 @@ pub enum DeliveryMode {
 }
 
 impl DeliveryMode {
-    const fn name(self) -> &'static str {
+    /// As the configuration calls it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
         match self {
             Self::SharedOutbox => "shared_outbox",
             Self::DirectHold => "direct_hold",
@@ -421,11 +423,20 @@ impl Worker {
         self.session().await.is_some_and(|session| session["has_lease"] == true && session["ready"] == true)
     }
 
+    /// Whether it says of itself that it gives full service with this session.
+    pub async fn serves(&self, session: &str) -> bool {
+        self.named(session).await.is_some_and(|told| told["has_lease"] != false && told["ready"] == true)
+    }
+
     /// What it tells of the session with the broker; it may have others besides.
     async fn session(&self) -> Option<serde_json::Value> {
+        self.named(SESSION).await
+    }
+
+    async fn named(&self, session: &str) -> Option<serde_json::Value> {
         let answer = self.client.get(format!("{}/api/v1/monitor/deephealth", self.monitor)).send().await.ok()?;
         let health: serde_json::Value = answer.json().await.ok()?;
-        health["sessions"].as_array()?.iter().find(|session| session["session_id"] == SESSION).cloned()
+        health["sessions"].as_array()?.iter().find(|told| told["session_id"] == session).cloned()
     }
 
     /// Waits until it says of itself that it does not own the session.

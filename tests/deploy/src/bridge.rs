@@ -1,6 +1,7 @@
 //! The deployed bridge at work: its containers as local processes, in their roles, with exactly the environment that their task definitions give them.
 
 use crate::cloud::Cloud;
+use crate::operations;
 use crate::stack::{Container, Made};
 use anyhow::{Context as _, Result, ensure};
 use aws_sdk_sqs::error::DisplayErrorContext;
@@ -32,12 +33,20 @@ use xtask::worker::{Launch, Role, Worker, binary};
 const PUBLISHED: u64 = 300;
 /// Dead letters that are put back: the rest of the plan.
 const LETTERS: u64 = 25;
-/// Messages in the queue's own dead-letter queue.
+/// Messages that somebody puts into the queue that the bridge receives from.
+const ORDERED: u64 = 20;
+/// Messages in each of the queues' own dead-letter queues.
 const DEAD_IN_QUEUE: u64 = 3;
-/// Messages that are published while each process in turn is the owner.
+/// Messages that are published while each process in turn is the owner; one more comes from the queue.
 const IN_TURN: u64 = 20;
-/// The messages of the plan: published, put back, moved back by SQS, and two turns.
-const ALL: u64 = PUBLISHED + LETTERS + DEAD_IN_QUEUE + 2 * IN_TURN;
+/// Messages before the turns: published, ordered, put back, moved back by SQS.
+const BEFORE_TURNS: u64 = PUBLISHED + ORDERED + LETTERS + 2 * DEAD_IN_QUEUE;
+/// The messages of the plan.
+const ALL: u64 = BEFORE_TURNS + 2 * (IN_TURN + 1);
+/// The exclusive session.
+const SESSION: &str = "broker";
+/// What takes a role a permission away, for a while.
+const DENIAL: &str = "for-a-while";
 /// Bytes of a message that SQS could take and the queue then does not. As a dead letter it stands in parts; on its way to a log it is compressed.
 const TOO_LARGE: usize = 600_000;
 /// What the queue takes from then on.
@@ -54,9 +63,9 @@ pub struct Bridge {
     broker_port: u16,
     letters: DynamoDeadLetters,
     queue: String,
+    orders: String,
     sqs: aws_sdk_sqs::Client,
     dynamodb: aws_sdk_dynamodb::Client,
-    session: String,
     route: String,
     binding: String,
     receiver: String,
@@ -71,16 +80,23 @@ impl Bridge {
         let mut workers = Vec::new();
         for (name, role) in [("worker", Role::Worker), ("control", Role::Control)] {
             let mut worker = process(cloud, made, dir, (name, role), enforced).await?;
-            // Only one of them connects: what comes second stands by.
-            worker.ready(if workers.is_empty() { "full" } else { "live" }).await.with_context(|| format!("{name} is not ready"))?;
+            // Only one of them connects: what comes second stands by. Both receive from the queue.
+            worker.ready("full").await.with_context(|| format!("{name} is not ready"))?;
+            if workers.is_empty() {
+                serves(&mut worker).await.with_context(|| format!("{name} is not the owner"))?;
+            }
             workers.push(worker);
         }
         let sdk = cloud.sdk().await;
         let dlq = made.table("-dlq")?;
-        let queue = made.of("AWS::SQS::Queue").into_iter().find(|queue| queue.physical.ends_with("/telemetry")).context("no queue")?;
+        let queue = |name: &str| {
+            let found = made.of("AWS::SQS::Queue").into_iter().find(|queue| queue.physical.ends_with(name));
+            found.map(|queue| queue.physical.clone()).with_context(|| format!("no queue {name}"))
+        };
+        let (queue, orders) = (queue("/telemetry")?, queue("/orders")?);
         let plan = Plan::new(ALL, 250);
         let (sqs, dynamodb) = (aws_sdk_sqs::Client::new(&sdk), aws_sdk_dynamodb::Client::new(&sdk));
-        let consumer = Consumer::start(&sqs, &queue.physical, 2, Ledger::new(plan.clone()));
+        let consumer = Consumer::start(&sqs, &queue, 2, Ledger::new(plan.clone()));
         Ok(Self {
             plan,
             published: Published::default(),
@@ -88,23 +104,38 @@ impl Bridge {
             workers,
             broker_port: broker.port(),
             letters: DynamoDeadLetters::new(dynamodb.clone(), dlq),
-            queue: queue.physical.clone(),
+            queue,
+            orders,
             sqs,
             dynamodb,
-            session: "broker".to_owned(),
             route: "telemetry-to-queue".to_owned(),
             binding: "to-queue".to_owned(),
             receiver: "telemetry".to_owned(),
         })
     }
 
-    /// Publishes, and waits until everything arrived. Answers how many messages that were.
+    /// Publishes, puts messages into the queue that the bridge receives from, and waits until everything arrived. Answers how many messages that were.
     ///
     /// # Errors
     /// Something is missing.
     pub async fn publish(&mut self) -> Result<u64> {
         self.publish_some(0..PUBLISHED).await?;
-        Ok(PUBLISHED)
+        let orders = self.orders.clone();
+        self.send_some(&orders, PUBLISHED..PUBLISHED + ORDERED).await?;
+        self.arrive(PUBLISHED + ORDERED).await?;
+        Ok(PUBLISHED + ORDERED)
+    }
+
+    /// Sends messages of the plan to a queue, as another bridge would.
+    async fn send_some(&mut self, queue: &str, numbers: Range<u64>) -> Result<()> {
+        for number in numbers {
+            let topic = MessageAttributeValue::builder().data_type("String").string_value(self.plan.topic(number)).build()?;
+            let body = String::from_utf8(self.plan.payload(number, 1)).context("a payload is text")?;
+            let send = self.sqs.send_message().queue_url(queue).message_body(body).message_attributes("causeway.topic", topic).send().await;
+            send.map_err(|fault| anyhow::anyhow!("{}", DisplayErrorContext(&fault)))?;
+            self.published.acknowledged.insert(number);
+        }
+        Ok(())
     }
 
     async fn publish_some(&mut self, numbers: Range<u64>) -> Result<()> {
@@ -131,7 +162,8 @@ impl Bridge {
     /// # Errors
     /// The function refuses, or a letter does not arrive.
     pub async fn redrive(&mut self, cloud: &Cloud, made: &Made) -> Result<u64> {
-        for number in PUBLISHED..PUBLISHED + LETTERS {
+        let begin = PUBLISHED + ORDERED;
+        for number in begin..begin + LETTERS {
             let outcome = self.letters.park(&self.letter(number)).await;
             ensure!(matches!(outcome, Outcome::Done(())), "a dead letter could not be written: {outcome:?}");
             self.published.acknowledged.insert(number);
@@ -144,22 +176,19 @@ impl Bridge {
         ensure!(real["redriven"] == LETTERS && real["failed"] == 0 && real["complete"] == true, "the redrive answered {real}");
         let again = invoke(cloud, function, &json!({ "filter": filter, "dry_run": false })).await?;
         ensure!(again["redriven"] == 0, "a second redrive found something to do: {again}");
-        self.arrive(PUBLISHED + LETTERS).await?;
-        self.move_back(cloud, function).await?;
-        Ok(LETTERS + DEAD_IN_QUEUE)
+        let begin = begin + LETTERS;
+        self.arrive(begin).await?;
+        for (turn, queue) in (0..).zip([self.queue.clone(), self.orders.clone()]) {
+            let begin = begin + turn * DEAD_IN_QUEUE;
+            self.move_back(cloud, function, &queue, begin..begin + DEAD_IN_QUEUE).await?;
+        }
+        Ok(LETTERS + 2 * DEAD_IN_QUEUE)
     }
 
-    /// Lets SQS move what is in the queue's own dead-letter queue back, and waits until it arrived.
-    async fn move_back(&mut self, cloud: &Cloud, function: &str) -> Result<()> {
-        let dead = format!("{}-dlq", self.queue);
-        let numbers = PUBLISHED + LETTERS..PUBLISHED + LETTERS + DEAD_IN_QUEUE;
-        for number in numbers.clone() {
-            let topic = MessageAttributeValue::builder().data_type("String").string_value(self.plan.topic(number)).build()?;
-            let body = String::from_utf8(self.plan.payload(number, 1)).context("a payload is text")?;
-            let send = self.sqs.send_message().queue_url(&dead).message_body(body).message_attributes("causeway.topic", topic).send().await;
-            send.map_err(|fault| anyhow::anyhow!("{}", DisplayErrorContext(&fault)))?;
-            self.published.acknowledged.insert(number);
-        }
+    /// Lets SQS move what is in a queue's own dead-letter queue back, and waits until it arrived.
+    async fn move_back(&mut self, cloud: &Cloud, function: &str, queue: &str, numbers: Range<u64>) -> Result<()> {
+        let dead = format!("{queue}-dlq");
+        self.send_some(&dead, numbers.clone()).await?;
         let would = invoke(cloud, function, &json!({ "mode": "sqs", "queue": dead })).await?;
         ensure!(would["move"]["status"] == "would_start", "the dry run answered {would}");
         let moved = invoke(cloud, function, &json!({ "mode": "sqs", "queue": dead, "dry_run": false })).await?;
@@ -176,13 +205,14 @@ impl Bridge {
         self.stop().await?;
         let limit = self.sqs.set_queue_attributes().queue_url(&self.queue).attributes(QueueAttributeName::MaximumMessageSize, QUEUE_LIMIT);
         limit.send().await.map_err(|fault| anyhow::anyhow!("{}", DisplayErrorContext(&fault)))?;
-        let begin = PUBLISHED + LETTERS + DEAD_IN_QUEUE;
         for (turn, (name, role)) in (0..).zip([("control", Role::Control), ("worker", Role::Worker)]) {
+            let begin = BEFORE_TURNS + turn * (IN_TURN + 1);
             self.forget_session(made, dir).await?;
             let mut owner = process(cloud, made, dir, (name, role), true).await?;
-            owner.ready("full").await.with_context(|| format!("{name} is not ready"))?;
+            serves(&mut owner).await.with_context(|| format!("{name} is not the owner"))?;
             self.workers.push(owner);
-            self.publish_some(begin + turn * IN_TURN..begin + (turn + 1) * IN_TURN).await?;
+            self.publish_some(begin..begin + IN_TURN).await?;
+            self.hold(cloud, made, dir, name, begin + IN_TURN).await?;
             // Into the log, refused by the queue's limit, and back among the dead letters.
             let large = self.large_letter(turn);
             self.park(&large).await?;
@@ -191,7 +221,7 @@ impl Bridge {
             self.dies_again(&large).await?;
             self.stop().await?;
         }
-        let mut often = self.letter(begin);
+        let mut often = self.letter(BEFORE_TURNS);
         often.redrive_count = 1;
         self.park(&often).await?;
         let all = invoke(cloud, function, &json!({ "all": true })).await?;
@@ -200,6 +230,24 @@ impl Bridge {
         let aside = invoke(cloud, function, &event).await?;
         ensure!(aside["parked"] == 1, "a letter that was put back often was not set aside: {aside}");
         Ok(())
+    }
+
+    /// Lets a process receive a message that its role may not send for a while: it hides the message anew and again, and sends it in the end.
+    async fn hold(&mut self, cloud: &Cloud, made: &Made, dir: &Path, name: &str, number: u64) -> Result<()> {
+        let role = &made.one("AWS::IAM::Role", &format!("{name}taskrole"))?.physical;
+        let denial = json!({ "Version": "2012-10-17", "Statement": [{ "Effect": "Deny", "Action": "sqs:SendMessage", "Resource": "*" }] });
+        let denial = denial.to_string();
+        let of_role = ["--role-name", role, "--policy-name", DENIAL];
+        cloud.aws(&[&["iam", "put-role-policy"], &of_role[..], &["--policy-document", &denial]].concat()).await?;
+        let orders = self.orders.clone();
+        self.send_some(&orders, number..number + 1).await?;
+        let deadline = Instant::now() + PATIENCE;
+        while !operations::has_called(&dir.join("aws"), made, (name, "queue/source", "ChangeMessageVisibility"))? {
+            ensure!(Instant::now() < deadline, "{name} did not hide a held message anew within {PATIENCE:?}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        cloud.aws(&[&["iam", "delete-role-policy"], &of_role[..]].concat()).await?;
+        self.arrive(number + 1).await
     }
 
     async fn park(&self, letter: &DeadLetter) -> Result<()> {
@@ -273,7 +321,12 @@ impl Bridge {
             message,
             redrive: None,
         };
-        let destination = Destination { binding: self.binding.clone(), address: "telemetry".to_owned(), session: self.session.clone() };
+        let destination = Destination {
+            binding: self.binding.clone(),
+            address: "telemetry".to_owned(),
+            session: SESSION.to_owned(),
+            ..Destination::default()
+        };
         DeadLetter::new(&entry, &destination, &Fault::new(FaultCode::NotAuthorized, "the queue's policy refused it"), 5, now)
     }
 
@@ -286,6 +339,17 @@ impl Bridge {
         let ledger = self.consumer.finish().await?;
         Ok(ledger.settle(&self.published, &[]))
     }
+}
+
+/// Waits until a process owns the exclusive session, and everything of it works. That it serves the queue says nothing of that.
+async fn serves(worker: &mut Worker) -> Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    while !worker.serves(SESSION).await {
+        worker.process.expect_running()?;
+        ensure!(Instant::now() < deadline, "session {SESSION} is not served after {PATIENCE:?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    Ok(())
 }
 
 /// Starts what a service's container runs, in its role.

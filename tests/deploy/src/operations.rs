@@ -51,6 +51,14 @@ pub fn compare(dir: &Path, made: &Made) -> Result<()> {
     Ok(())
 }
 
+/// Whether a role called this operation on this target, as the emulator with its files in `dir` wrote it down.
+///
+/// # Errors
+/// What it wrote cannot be read.
+pub fn has_called(dir: &Path, made: &Made, (caller, target, operation): (&str, &str, &str)) -> Result<bool> {
+    Ok(called(dir, made)?.get(caller).and_then(|targets| targets.get(target)).is_some_and(|operations| operations.contains(operation)))
+}
+
 fn path() -> PathBuf {
     repository().join("infra/lib/generated/operations.json")
 }
@@ -81,18 +89,23 @@ fn called(dir: &Path, made: &Made) -> Result<Operations> {
         let allowed: Allowed = serde_json::from_str(line).with_context(|| format!("{line} is unreadable"))?;
         let Some(role) = roles.iter().find(|role| role.physical == allowed.role) else { continue };
         let Some((_, caller)) = CALLERS.iter().find(|(part, _)| role.logical.contains(part)) else { continue };
-        let Some(target) = target_of(&allowed.resource)? else { continue };
         let operation = allowed.action.rsplit(':').next().unwrap_or_default().to_owned();
+        let Some(target) = target_of(&allowed.resource, &operation)? else { continue };
         found.entry((*caller).to_owned()).or_default().entry(target).or_default().insert(operation);
     }
     Ok(found)
 }
 
-/// The target's name; `None` for what is neither a table nor a queue.
-fn target_of(arn: &str) -> Result<Option<String>> {
+/// The target's name; `None` for what is neither a table nor a queue. To ask for a queue's address is a target of its own: most configurations write it out.
+fn target_of(arn: &str, operation: &str) -> Result<Option<String>> {
     if let Some((_, queue)) = arn.split_once(":sqs:") {
-        let dead = queue.ends_with("-dlq");
-        return Ok(Some(if dead { "queue/dead_letters" } else { "queue/destination" }.to_owned()));
+        let target = match (queue.ends_with("-dlq"), queue.ends_with(":orders"), operation) {
+            (true, _, _) => "queue/dead_letters",
+            (_, true, "GetQueueUrl") => "queue/source_by_name",
+            (_, true, _) => "queue/source",
+            _ => "queue/destination",
+        };
+        return Ok(Some(target.to_owned()));
     }
     let Some((_, table)) = arn.split_once(":table/") else { return Ok(None) };
     let (name, index) = table.split_once("/index/").map_or((table, None), |(name, index)| (name, Some(index)));

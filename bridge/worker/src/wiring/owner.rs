@@ -14,6 +14,7 @@ use causeway_core::config::model::{DrainCeiling, OutboxOptions, Route};
 use causeway_core::config::{Config, Id};
 use causeway_core::dead_letter::Destination;
 use causeway_core::dispatch::Dispatch;
+use causeway_core::drain::Pacing;
 use causeway_core::hold::Order;
 use causeway_core::identity::LogName;
 use causeway_core::mailbox::MailboxName;
@@ -79,6 +80,8 @@ pub struct LegPlan {
     pub sender: String,
     /// How its messages get there.
     pub delivery: Delivery,
+    /// How retries and recovery are paced; `None`: they are not.
+    pub pacing: Option<Pacing>,
     /// What to do with entries that do not go through.
     pub policy: Policy,
 }
@@ -230,11 +233,11 @@ impl OwnerPlan {
 
 impl LegPlan {
     fn parts(self, sinks: &[(String, Arc<dyn Sink>)]) -> Result<LegParts, WiringError> {
-        let Self { route, receiver, destination, sender, delivery, policy } = self;
+        let Self { route, receiver, destination, sender, delivery, pacing, policy } = self;
         let missing = || WiringError::new(format!("routes ({route})"), "E_REFERENCE", "the sender of a binding of it does not exist");
         let (_, sink) = sinks.iter().find(|(id, _)| *id == sender).ok_or_else(missing)?;
         let sink = sink.at(&destination.address).unwrap_or_else(|| Arc::clone(sink));
-        Ok(LegParts { route, receiver, destination, sink, delivery, policy })
+        Ok(LegParts { route, receiver, destination, sink, delivery, pacing, policy })
     }
 }
 
@@ -260,6 +263,7 @@ fn legs_of(config: &Config, route: &Route, session: &str) -> Result<Vec<LegPlan>
             destination: Destination { binding: binding.id.to_string(), address: binding.address.clone(), session: session.to_owned() },
             sender: binding.sender_id.to_string(),
             delivery: Delivery::of(route.delivery_mode, &route.policy),
+            pacing: route.session.as_ref().map(Pacing::from),
             policy: Policy::from(&route.policy),
         })
     };

@@ -190,6 +190,16 @@ const ON_DYNAMODB: &[&str] = &[ONE, DYNAMODB];
 const CLUSTERED: &[&str] = &[ONE, DYNAMODB, CLUSTER];
 const FROM_QUEUE: &[&str] = &[ONE, QUEUE];
 const TO_BROKER: &[&str] = &[ONE, OTHER_SESSION, PUBLISH];
+/// Rounds of retries and recovery after a fixed pause, and after one that grows.
+const FIXED_ROUNDS: &[&str] =
+    &[ONE, DYNAMODB, CLUSTER, "routes: [{ id: the-route, session: { drain_strategy: { type: fixed_poll, interval: 3s } } }]"];
+const ADAPTIVE_ROUNDS: &[&str] = &[
+    ONE,
+    DYNAMODB,
+    CLUSTER,
+    "routes: [{ id: the-route, session: { drain_strategy: { type: adaptive_backoff, min_interval: 1s, max_interval: 10s, multiplier: 4 } } }]",
+];
+
 const NOT_BUILT: Shows = Refused("E_NOT_BUILT");
 
 pub const ROWS: &[Row] = &[
@@ -485,39 +495,16 @@ pub const ROWS: &[Row] = &[
     turn("routes[].session.broker_health_step_down", CLUSTERED, "30s", "40s", In(Owners)),
     set("routes[].session.failover_slo", &[ONE, DYNAMODB, CLUSTER, OBJECTIVE], "1s", Refused("E_FAILOVER_SLO")),
     set("routes[].session.startup_allowance", CLUSTERED, "30s", In(Budget)),
-    set("routes[].session.drain_interval", CLUSTERED, "2s", NOT_BUILT),
-    set("routes[].session.drain_strategy.type", CLUSTERED, "fixed_poll", NOT_BUILT),
-    rename(
-        "routes[].session.drain_strategy.interval",
-        &[ONE, DYNAMODB, CLUSTER, "http: {}"],
-        "http: {}",
-        "routes: [{ id: the-route, session: { drain_strategy: { type: fixed_poll, interval: 2s } } }]",
-        NOT_BUILT,
-    ),
-    rename(
-        "routes[].session.drain_strategy.min_interval",
-        &[ONE, DYNAMODB, CLUSTER, "http: {}"],
-        "http: {}",
-        "routes: [{ id: the-route, session: { drain_strategy: { type: adaptive_backoff, min_interval: 2s } } }]",
-        NOT_BUILT,
-    ),
-    rename(
-        "routes[].session.drain_strategy.max_interval",
-        &[ONE, DYNAMODB, CLUSTER, "http: {}"],
-        "http: {}",
-        "routes: [{ id: the-route, session: { drain_strategy: { type: adaptive_backoff, max_interval: 20s } } }]",
-        NOT_BUILT,
-    ),
-    rename(
-        "routes[].session.drain_strategy.multiplier",
-        &[ONE, DYNAMODB, CLUSTER, "http: {}"],
-        "http: {}",
-        "routes: [{ id: the-route, session: { drain_strategy: { type: adaptive_backoff, multiplier: 3 } } }]",
-        NOT_BUILT,
-    ),
-    set("routes[].session.drain_batch_size", CLUSTERED, "50", NOT_BUILT),
-    set("routes[].session.drain_max_batch_size", CLUSTERED, "200", NOT_BUILT),
-    set("routes[].session.drain_max_concurrency", CLUSTERED, "5", NOT_BUILT),
+    set("routes[].session.drain_interval", CLUSTERED, "2s", In(Owners)),
+    rename("routes[].session.drain_strategy.type", FIXED_ROUNDS, "fixed_poll, interval: 3s", "adaptive_backoff", In(Owners))
+        .along(&["routes[].session.drain_strategy.interval"]),
+    rename("routes[].session.drain_strategy.interval", FIXED_ROUNDS, "interval: 3s", "interval: 2s", In(Owners)),
+    rename("routes[].session.drain_strategy.min_interval", ADAPTIVE_ROUNDS, "min_interval: 1s", "min_interval: 2s", In(Owners)),
+    rename("routes[].session.drain_strategy.max_interval", ADAPTIVE_ROUNDS, "max_interval: 10s", "max_interval: 20s", In(Owners)),
+    rename("routes[].session.drain_strategy.multiplier", ADAPTIVE_ROUNDS, "multiplier: 4", "multiplier: 3", In(Owners)),
+    set("routes[].session.drain_batch_size", CLUSTERED, "50", In(Owners)),
+    set("routes[].session.drain_max_batch_size", CLUSTERED, "200", In(Owners)),
+    set("routes[].session.drain_max_concurrency", CLUSTERED, "5", In(Owners)),
     // The listeners.
     rename("http.admin_addr", &[ONE, "http: {}"], "http: {}", "http: { admin_addr: ':9080', admin_api_key: 0123456789abcdef }", NOT_BUILT)
         .along(&["http.admin_api_key"]),

@@ -8,12 +8,14 @@ use aws_sdk_dynamodb::error::ProvideErrorMetadata as _;
 use aws_sdk_dynamodb::types as ddb;
 use aws_sdk_sqs::types::QueueAttributeName;
 use serde::Deserialize;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The synthesized template, `lib/generated/local-state.template.json` of `infra/`.
 pub const TEMPLATE: &str = include_str!("../../../../infra/lib/generated/local-state.template.json");
 
+/// The queue that the bridge delivers to; the others are received from, or somebody's dead letters.
+const DELIVERED_TO: &str = "telemetry";
 /// How often a new table is looked at until it can be used, and the pause between.
 const ACTIVE_ROUNDS: u32 = 300;
 const ACTIVE_PAUSE: Duration = Duration::from_millis(200);
@@ -166,11 +168,11 @@ impl Template {
         Ok(())
     }
 
-    /// Creates the queues, those first that others refer to, and answers the address of the one that is nobody's dead-letter queue. One that exists with
-    /// the same attributes is taken.
+    /// Creates the queues, those first that others refer to, and answers the address of the one that the bridge delivers to. One that exists with the
+    /// same attributes is taken.
     ///
     /// # Errors
-    /// SQS refuses or does not answer; queues refer to each other; there is not one that messages are sent to.
+    /// SQS refuses or does not answer; queues refer to each other; there is none that messages are sent to.
     pub async fn create_queues(&self, aws: &Aws) -> Result<String> {
         let queues = || {
             self.resources.iter().filter_map(|(id, resource)| if let Resource::Queue(queue) = resource { Some((id, queue)) } else { None })
@@ -189,12 +191,9 @@ impl Template {
             }
             ensure!(made.len() > before, "queues of the template refer to each other, or to one that it does not have");
         }
-        let targets: Result<BTreeSet<&str>> =
-            queues().filter_map(|(_, queue)| queue.redrive_policy.as_ref()).map(|policy| policy.dead_letter_target_arn.queue()).collect();
-        let targets = targets?;
-        made.retain(|id, _| !targets.contains(id));
-        ensure!(made.len() == 1, "{} queues of the template are nobody's dead-letter queue, and messages go to one", made.len());
-        made.into_values().next().map(|queue| queue.url).context("no queue")
+        let destination = queues().find(|(_, queue)| queue.queue_name == DELIVERED_TO);
+        let destination = destination.and_then(|(id, _)| made.remove(id.as_str()));
+        destination.map(|queue| queue.url).with_context(|| format!("no queue of the template is called {DELIVERED_TO}"))
     }
 }
 
