@@ -150,6 +150,7 @@ impl Owner {
         let items = self.drain.landed(batch);
         let mut outcomes = outcomes.into_iter();
         for mut item in items {
+            self.follow_spilled(&mut item);
             let outcome =
                 outcomes.next().unwrap_or_else(|| Outcome::Unknown(Fault::new(FaultCode::ProtocolError, "no outcome for this entry")));
             match outcome {
