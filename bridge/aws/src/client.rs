@@ -3,8 +3,11 @@
 //! The SDK retries nothing: whether a second attempt is right is the core's decision, because a request whose answer got lost may still
 //! take effect. `AWS_ENDPOINT_URL` and the service-specific variants are honoured by the SDK's own configuration loading.
 
+use aws_config::meta::region::RegionProviderChain;
+use aws_config::profile::{ProfileFileCredentialsProvider, ProfileFileRegionProvider};
+use aws_config::provider_config::ProviderConfig;
 use aws_config::timeout::TimeoutConfig;
-use aws_config::{BehaviorVersion, Region, SdkConfig};
+use aws_config::{BehaviorVersion, ConfigLoader, Region, SdkConfig};
 use aws_sdk_dynamodb::config::{ProvideCredentials, StalledStreamProtectionConfig};
 use aws_smithy_http_client::proxy::ProxyConfig;
 use aws_smithy_http_client::{Builder, ConnectorBuilder, tls};
@@ -12,12 +15,16 @@ use aws_smithy_runtime_api::client::http::SharedHttpClient;
 use aws_smithy_types::retry::RetryConfig;
 use causeway_core::outcome::{Fault, FaultCode};
 use core::time::Duration;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// How AWS is reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AwsOptions {
     /// The region; `None` takes the one of the environment, the profile or the instance.
     pub region: Option<String>,
+    /// Profiles of the shared files, besides the one that the environment names: for clients that are asked for by their profile.
+    pub profiles: Vec<String>,
     /// How long one call may take, connecting included.
     pub operation_timeout: Duration,
     /// How long connecting may take.
@@ -27,7 +34,7 @@ pub struct AwsOptions {
 impl Default for AwsOptions {
     /// 5 s a call: a store that takes longer counts as gone, and the core looks whether the write stands. 2 s to connect.
     fn default() -> Self {
-        Self { region: None, operation_timeout: Duration::from_secs(5), connect_timeout: Duration::from_secs(2) }
+        Self { region: None, profiles: Vec::new(), operation_timeout: Duration::from_secs(5), connect_timeout: Duration::from_secs(2) }
     }
 }
 
@@ -35,26 +42,29 @@ impl Default for AwsOptions {
 #[derive(Clone, Debug)]
 pub struct AwsClients {
     config: SdkConfig,
+    profiles: Arc<BTreeMap<String, SdkConfig>>,
 }
 
 impl AwsClients {
     /// Reads the environment and the profile files.
     pub async fn load(options: &AwsOptions) -> Self {
-        let mut loader = aws_config::defaults(BehaviorVersion::latest())
-            .http_client(http_client())
-            .retry_config(RetryConfig::disabled())
-            .timeout_config(timeouts(options))
-            .stalled_stream_protection(StalledStreamProtectionConfig::disabled());
+        let http = http_client();
+        let mut loader = loader(options, &http);
         if let Some(region) = &options.region {
             loader = loader.region(Region::new(region.clone()));
         }
-        Self { config: loader.load().await }
+        let config = loader.load().await;
+        let mut profiles = BTreeMap::new();
+        for name in &options.profiles {
+            profiles.insert(name.clone(), of_profile(options, &http, name).await);
+        }
+        Self { config, profiles: Arc::new(profiles) }
     }
 
     /// Clients of a configuration that is at hand, as tests have it. Its retries are switched off.
     #[must_use]
     pub fn from_config(config: SdkConfig) -> Self {
-        Self { config: config.into_builder().retry_config(RetryConfig::disabled()).build() }
+        Self { config: config.into_builder().retry_config(RetryConfig::disabled()).build(), profiles: Arc::default() }
     }
 
     /// The region that was found.
@@ -110,16 +120,23 @@ impl AwsClients {
     /// # Errors
     /// `INVALID_CONFIG` where no region is set anywhere.
     pub fn sqs(&self, region: Option<&str>) -> Result<aws_sdk_sqs::Client, Fault> {
-        self.sqs_at(region, None)
+        self.sqs_of(None, region, None)
     }
 
-    /// The same at another address of the service.
+    /// The same with the credentials of a profile, whose region counts where none is named, and at another address of the service.
     ///
     /// # Errors
-    /// As [`Self::sqs`].
-    pub fn sqs_at(&self, region: Option<&str>, endpoint: Option<&str>) -> Result<aws_sdk_sqs::Client, Fault> {
-        let region = region.map(|name| Region::new(name.to_owned())).or_else(|| self.config.region().cloned()).ok_or_else(no_region)?;
-        let mut config = aws_sdk_sqs::config::Builder::from(&self.config).region(region);
+    /// As [`Self::sqs`]; also where the profile is none of [`AwsOptions::profiles`].
+    pub fn sqs_of(&self, profile: Option<&str>, region: Option<&str>, endpoint: Option<&str>) -> Result<aws_sdk_sqs::Client, Fault> {
+        let of = match profile {
+            None => &self.config,
+            Some(name) => self
+                .profiles
+                .get(name)
+                .ok_or_else(|| Fault::new(FaultCode::InvalidConfig, format!("the AWS profile `{name}` was not loaded")))?,
+        };
+        let region = region.map(|name| Region::new(name.to_owned())).or_else(|| of.region().cloned()).ok_or_else(no_region)?;
+        let mut config = aws_sdk_sqs::config::Builder::from(of).region(region);
         if let Some(endpoint) = endpoint {
             config = config.endpoint_url(endpoint);
         }
@@ -138,6 +155,23 @@ impl AwsClients {
             Err(error) => Err(crate::fault::credentials_fault("AWS credentials", &error)),
         }
     }
+}
+
+fn loader(options: &AwsOptions, http: &SharedHttpClient) -> ConfigLoader {
+    aws_config::defaults(BehaviorVersion::latest())
+        .http_client(http.clone())
+        .retry_config(RetryConfig::disabled())
+        .timeout_config(timeouts(options))
+        .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
+}
+
+/// The credentials of a profile and no others: the usual chain would take those of the environment first.
+async fn of_profile(options: &AwsOptions, http: &SharedHttpClient, name: &str) -> SdkConfig {
+    let region = ProfileFileRegionProvider::builder().profile_name(name).build();
+    let region = RegionProviderChain::first_try(region).or_default_provider().region().await;
+    let provider = ProviderConfig::without_region().with_http_client(http.clone()).with_region(region.clone());
+    let credentials = ProfileFileCredentialsProvider::builder().configure(&provider).profile_name(name).build();
+    loader(options, http).profile_name(name).region(region).credentials_provider(credentials).load().await
 }
 
 fn no_region() -> Fault {

@@ -141,6 +141,12 @@ impl Spill {
         self.tidy(key);
     }
 
+    /// The delivery of a message that spilled and was not met in the log yet.
+    #[must_use]
+    pub fn spilled(&self, id: EntryId) -> Option<DeliveryId> {
+        self.spilled.get(&id).map(|spilled| spilled.delivery)
+    }
+
     /// A message that no log has came to its end, or was given up.
     pub fn held_ended(&mut self, id: EntryId) {
         self.release(id);

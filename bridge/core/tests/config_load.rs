@@ -211,6 +211,8 @@ fn what_this_release_does_runs_and_what_it_does_not_is_named() {
         ("mixed", include_str!("../../../tests/fixtures/valid/mixed_session_modes.yaml")),
         ("scenario", SCENARIO),
         ("drain", include_str!("../../../tests/fixtures/valid/drain_strategies.yaml")),
+        ("mqtt", include_str!("../../../tests/fixtures/valid/mqtt_to_mqtt.yaml")),
+        ("policy", include_str!("../../../tests/fixtures/valid/every_policy.yaml")),
         ("session", SESSION),
         ("older broker", OLDER_BROKER),
     ] {
@@ -219,8 +221,6 @@ fn what_this_release_does_runs_and_what_it_does_not_is_named() {
     assert_eq!(not_built(&loaded(&[STANDALONE, "sessions: [{id: broker, lanes: 64}]"], &[])), [], "lanes");
     for (name, text, path) in [
         ("share", include_str!("../../../tests/fixtures/valid/clustered_share.yaml"), "sessions[0].session_mode"),
-        ("mqtt", include_str!("../../../tests/fixtures/valid/mqtt_to_mqtt.yaml"), "senders[0].options.default_topic"),
-        ("depth", include_str!("../../../tests/fixtures/valid/every_policy.yaml"), "routes[0].policy.max_outbox_depth"),
         ("admin", include_str!("../../../tests/fixtures/valid/http.yaml"), "http.admin_api_key"),
     ] {
         let faults = not_built(&loaded(&[text], &[]));

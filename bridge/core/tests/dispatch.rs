@@ -125,6 +125,31 @@ fn an_address_without_its_header_is_refused_and_the_copies_for_others_go() {
     }
 }
 
+/// With a sender of MQTT in the place of the queue, that has a topic for what its bindings do not fit.
+#[test]
+fn what_an_address_does_not_fit_goes_to_the_default_topic_of_its_sender() {
+    let text = CONFIG.replace(
+        "{ id: s, transport: sqs, options: { queue_url: 'https://sqs.eu-west-1.amazonaws.com/1/q' } }",
+        "{ id: s, session_id: plant, options: { default_topic: lost } }",
+    );
+    let text = format!("{text}    resolver: {{ type: static, default_binding: c }}\n");
+    let config = load(&[Source { name: "test", text: &text }], &|_| None).unwrap_or_else(|faults| panic!("{faults:#?}")).config;
+    let dispatch = Dispatch::compile(&config, &config.routes).unwrap();
+    let address = |site: &[(&str, &str)]| {
+        let entry = entries(&dispatch, &message("x", site)).remove(0);
+        assert_eq!((&*entry.binding, &entry.refusal), ("c", &None));
+        let again = dispatch.again(entry.clone());
+        assert_eq!(again.address, entry.address, "what is put back goes the same way");
+        entry.address.unwrap().to_string()
+    };
+    assert_eq!(address(&[("site", "7")]), "7/queue-1");
+    for unfit in [&[][..], &[("site", "")], &[("site", "a/+")], &[("site", "#")], &[("site", "a\u{0}b")]] {
+        assert_eq!(address(unfit), "lost", "{unfit:?}");
+    }
+    let long = "t".repeat(65_535);
+    assert_eq!(address(&[("site", &long)]), "lost");
+}
+
 #[test]
 fn what_comes_back_keeps_its_binding_and_what_had_none_is_dispatched_anew() {
     let refused = |resolver: &str| entries(&dispatch(resolver), &message("", &[])).remove(0);

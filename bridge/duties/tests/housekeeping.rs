@@ -287,6 +287,8 @@ fn owner_options() -> OwnerOptions {
         receiver: "in".into(),
         destination: Destination { binding: "b".to_owned(), ..Destination::default() },
         delivery: Delivery::Logged,
+        depth: None,
+        breaker: None,
         pacing: None,
         policy,
         limits: BatchLimits { entries: 10, bytes: 1 << 20, entry_bytes: 1 << 20 },

@@ -7,12 +7,14 @@ use causeway_core::config::model::{DrainCeiling, OutboxOptions};
 use causeway_core::dead_letter::Destination;
 use causeway_core::dispatch::Dispatch;
 use causeway_core::drain::Pacing;
+use causeway_core::drain::breaker::BreakerOptions;
 use causeway_core::hold::Order;
 use causeway_core::identity::LogName;
 use causeway_core::lease::Held;
 use causeway_core::log::writer::SegmentOptions;
 use causeway_core::member::MemberOptions;
 use causeway_core::outcome::{Fault, FaultCode};
+use causeway_core::worker::depth::DepthLimit;
 use causeway_core::worker::options::{Delivery, Policy};
 use causeway_ports::{Clock, ConnectionGate, DeadLetters, Leases, Mailbox, MailboxName, ManagedSubscriptions, Outbox, Sink, Source};
 use core::time::Duration;
@@ -241,6 +243,10 @@ pub struct LegParts {
     pub sink: Arc<dyn Sink>,
     /// How its messages get there.
     pub delivery: Delivery,
+    /// How many of its entries may wait in the log; `None`: as many as come.
+    pub depth: Option<DepthLimit>,
+    /// When the destination is left alone; `None`: never.
+    pub breaker: Option<BreakerOptions>,
     /// How retries and recovery are paced; `None`: they are not.
     pub pacing: Option<Pacing>,
     /// What to do with entries that do not go through.

@@ -4,6 +4,7 @@
 //! snapshot, never a half-written one, and cannot slow a loop down.
 
 pub use crate::levels::{ProcessRole, ReadinessLevel, ServiceLevel};
+use causeway_core::drain::breaker::Circuit;
 use causeway_core::identity::Epoch;
 use causeway_core::member::LeaseCounters;
 pub use causeway_core::metrics::DropReason;
@@ -280,6 +281,12 @@ pub struct RouteStatus {
     pub handed_over: u64,
     /// Attempts after the first.
     pub retries: u64,
+    /// Times that its circuit breaker opened.
+    pub circuits_opened: u64,
+    /// What its circuit breaker lets through.
+    pub circuit: Circuit,
+    /// Times that its outbox was full.
+    pub outbox_full: u64,
     /// Persisted, not settled, and not being sent now.
     pub in_outbox: u64,
     /// Received and not persisted yet, or being sent now.
@@ -322,6 +329,9 @@ impl RouteStatus {
         self.returned += other.returned;
         self.handed_over += other.handed_over;
         self.retries += other.retries;
+        self.outbox_full += other.outbox_full;
+        self.circuits_opened += other.circuits_opened;
+        self.circuit = self.circuit.max(other.circuit);
         self.in_outbox += other.in_outbox;
         self.in_flight += other.in_flight;
     }

@@ -109,6 +109,8 @@ impl Process {
                 destination: Destination { binding: "b".to_owned(), ..Destination::default() },
                 sink: Arc::clone(&world.sink) as Arc<dyn Sink>,
                 delivery: Delivery::Logged,
+                depth: None,
+                breaker: None,
                 pacing: None,
                 policy: Policy::default(),
             }],

@@ -22,7 +22,7 @@ fn the_version_and_the_metrics_are_told() {
 
 #[test]
 fn the_commands_on_configurations_are_there() {
-    let scenario = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/vectors/scenario.yaml");
+    let not_built = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/valid/clustered_share.yaml");
     let checked = causeway(&["check", scenario]);
     assert_eq!(checked.code, 0, "{}{}", checked.stdout, checked.stderr);
     let budgets: Value = serde_json::from_str(&causeway(&["budget", "--json", scenario]).stdout).unwrap();
@@ -68,7 +68,7 @@ fn what_cannot_be_used_ends_with_2_and_a_line_that_says_what_to_do() {
         (&["run"], "-c FILE"),
         (&["fly"], "unrecognized subcommand"),
         (&["budget", &missing], "error[E_FILE_MISSING]"),
-        (&["run", "-c", scenario], "error[E_NOT_BUILT]"),
+        (&["run", "-c", not_built], "error[E_NOT_BUILT]"),
         (&["run", "-c", &missing], "error[E_FILE_MISSING]"),
         (&["run", "-c", &broken], "broken.yaml:1:"),
         (&["run", "-c", &unknown], "error[E_UNKNOWN_KEY]"),

@@ -75,6 +75,8 @@ fn start<S: LogStore + 'static>(
             destination: Destination { binding: "b".to_owned(), ..Destination::default() },
             sink: Arc::clone(sink) as Arc<dyn Sink>,
             delivery: Delivery::Logged,
+            depth: None,
+            breaker: None,
             pacing: None,
             policy: Policy::default(),
         }],

@@ -135,6 +135,10 @@ export interface Processor {
     mappings?: { from?: string; to?: string; type?: string }[];
     from?: string;
     default_tenant?: string;
+    failure_threshold?: number;
+    success_threshold?: number;
+    reset_timeout?: string;
+    half_open_probes?: number;
   };
 }
 

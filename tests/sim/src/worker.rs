@@ -379,6 +379,8 @@ fn owner_options(name: String, ttl: Duration, knobs: &Knobs, rng: &mut Rng) -> O
         receiver: "in".into(),
         destination: destination(),
         delivery: knobs.delivery,
+        depth: None,
+        breaker: None,
         pacing: knobs.paced.then(|| Pacing {
             shortest: Duration::from_millis(20),
             longest: Duration::from_millis(200),

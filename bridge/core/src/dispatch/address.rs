@@ -1,8 +1,17 @@
-//! Addresses with `{header}` in them.
+//! Addresses with `{header}` in them, and topics.
 
 use super::fields::header;
 use crate::message::Message;
 use std::sync::Arc;
+
+/// The longest text that MQTT takes, in bytes.
+const MAX_TEXT: usize = 65_535;
+
+/// Whether a message can be published to `topic`.
+#[must_use]
+pub fn is_topic(topic: &str) -> bool {
+    !topic.is_empty() && topic.len() <= MAX_TEXT && !topic.contains(['+', '#', '\0'])
+}
 
 /// A binding's address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -10,7 +10,7 @@ pub mod headers;
 mod processors;
 mod rules;
 
-pub use address::Address;
+pub use address::{Address, is_topic};
 pub use fields::{Field, FieldError, JsonPath, View, header};
 pub use headers::{FORWARDED_FROM, HOPS, MAX_HOPS, RESERVED, TENANT};
 pub use processors::{ProcessorError, Step, Target};
@@ -72,6 +72,8 @@ struct RouteDispatch {
 struct Bound {
     id: Arc<str>,
     address: Address,
+    /// The topic of messages that `address` does not fit.
+    otherwise: Option<Arc<str>>,
     /// Whether what goes there for the first time is marked as forwarded. Not where it goes from a broker to a queue: whatever goes in circles has to be
     /// published again, or to come from a queue, and a plain message keeps its attributes.
     marks: bool,
@@ -144,7 +146,7 @@ impl Dispatch {
                 routes.push(RouteDispatch {
                     id: route.into(),
                     receiver: receiver.into(),
-                    bindings: vec![Bound { id: binding.into(), address: Address::default(), marks: false }],
+                    bindings: vec![Bound { id: binding.into(), address: Address::default(), otherwise: None, marks: false }],
                     choice: Choice::One(0),
                     fan_out: false,
                     steps: Vec::new(),
@@ -244,13 +246,20 @@ impl Way {
 impl Bound {
     fn way(&self, message: &Message) -> Way {
         let binding = Arc::clone(&self.id);
-        match self.address.of(message) {
-            Ok(address) => Way { marks: self.marks, binding, address, refusal: None },
-            Err(header) => {
+        let unfit = |address: &Option<Arc<str>>| address.as_deref().is_some_and(|topic| !is_topic(topic));
+        match (self.address.of(message), &self.otherwise) {
+            (Ok(address), Some(otherwise)) if unfit(&address) => self.to(Some(Arc::clone(otherwise))),
+            (Ok(address), _) => self.to(address),
+            (Err(_), Some(otherwise)) => self.to(Some(Arc::clone(otherwise))),
+            (Err(header), None) => {
                 let detail = format!("the address of binding `{binding}` needs header `{header}`, which the message does not have");
                 Way::refused(binding, FaultCode::AddressTemplate, detail)
             }
         }
+    }
+
+    fn to(&self, address: Option<Arc<str>>) -> Way {
+        Way { marks: self.marks, binding: Arc::clone(&self.id), address, refusal: None }
     }
 }
 
@@ -260,9 +269,11 @@ impl RouteDispatch {
         let bind = |id: &crate::config::Id| {
             let binding = config.binding(id).ok_or_else(|| unknown(id))?;
             let address = Address::parse(&binding.address).ok_or_else(|| DispatchError::Address { binding: id.to_string() })?;
-            let to_queue = config.sender(&binding.sender_id).is_some_and(|sender| sender.session_id.is_none());
+            let sender = config.sender(&binding.sender_id);
+            let to_queue = sender.is_some_and(|sender| sender.session_id.is_none());
+            let otherwise = sender.and_then(|sender| sender.options.default_topic.as_deref()).map(Into::into);
             let from_broker = config.source_session(route).is_some();
-            Ok(Bound { id: id.as_str().into(), address, marks: !(from_broker && to_queue) })
+            Ok(Bound { id: id.as_str().into(), address, otherwise, marks: !(from_broker && to_queue) })
         };
         let bindings = route.bindings.iter().map(bind).collect::<Result<Vec<_>, _>>()?;
         if bindings.is_empty() {

@@ -33,6 +33,8 @@ enum Work {
         action: Action,
     },
     Transform(Vec<Map>),
+    /// It concerns sending alone.
+    Nothing,
     Tenant {
         from: Field,
         otherwise: Option<String>,
@@ -132,12 +134,14 @@ impl Step {
                 from: Field::parse(options.from.as_deref().ok_or(ProcessorError::Missing("from"))?)?,
                 otherwise: options.default_tenant.clone(),
             },
+            ProcessorKind::CircuitBreaker => Work::Nothing,
         };
         Ok(Self { id: processor.id.as_str().into(), work })
     }
 
     fn run(&self, message: &mut Message) -> Processed {
         match &self.work {
+            Work::Nothing => Processed::On(None),
             Work::Filter { conditions, invert, action } => {
                 let holds = {
                     let view = View::new(message);

@@ -1,5 +1,6 @@
 //! What one leg sends: what is ready, what waits for a round, what stands in line.
 
+use super::breaker::{Breaker, Circuit};
 use super::rounds::{Answer, Rounds};
 use super::{Item, OrderKey, Pace};
 use crate::units::Instant;
@@ -17,6 +18,7 @@ pub(super) struct Sending {
     /// How many of those a former owner left, or stand behind such.
     inherited: usize,
     rounds: Option<Rounds>,
+    pub breaker: Option<Breaker>,
     pub in_flight: usize,
     /// Batches in flight.
     pub sends: usize,
@@ -25,7 +27,26 @@ pub(super) struct Sending {
 
 impl Sending {
     pub fn new(pace: &Pace) -> Self {
-        Self { rounds: pace.pacing.map(Rounds::new), ..Self::default() }
+        Self { rounds: pace.pacing.map(Rounds::new), breaker: pace.breaker.map(Breaker::new), ..Self::default() }
+    }
+
+    /// What the circuit breaker lets through.
+    pub fn circuit(&self) -> Circuit {
+        self.breaker.as_ref().map(Breaker::circuit).unwrap_or_default()
+    }
+
+    /// Entries that may leave now.
+    pub fn room(&self, pace: &Pace, now: Instant) -> usize {
+        if self.sends >= pace.max_sends() {
+            return 0;
+        }
+        let most = self.breaker.as_ref().and_then(|breaker| breaker.most(now)).unwrap_or(usize::MAX);
+        pace.max_in_flight.min(most).saturating_sub(self.in_flight)
+    }
+
+    /// When the circuit breaker lets something through that is ready.
+    pub fn probe_at(&self) -> Option<Instant> {
+        self.breaker.as_ref().filter(|_| !self.ready.is_empty())?.opens_at()
     }
 
     /// Entries that stand behind another of their key.
@@ -70,6 +91,10 @@ impl Sending {
 
     /// Begins the rounds that are due: their items are ready. `all`: there is no time left for rounds.
     pub fn release(&mut self, now: Instant, all: bool, spread: &mut impl FnMut() -> f64) {
+        // A round is not spent on a destination that is left alone.
+        if self.breaker.as_ref().is_some_and(|breaker| breaker.most(now) == Some(0)) {
+            return;
+        }
         let Some(rounds) = self.rounds.as_mut().filter(|_| !self.due.is_empty()) else { return };
         let (round, count) = if all {
             (None, self.due.len())
@@ -90,7 +115,8 @@ impl Sending {
 
     /// When a round begins although nothing happens.
     pub fn release_at(&self) -> Option<Instant> {
-        self.rounds.as_ref().filter(|_| !self.due.is_empty())?.due_at()
+        let due_at = self.rounds.as_ref().filter(|_| !self.due.is_empty())?.due_at();
+        due_at.max(self.breaker.as_ref().and_then(Breaker::opens_at))
     }
 
     /// Tells the round of an item, if it has one, what became of it.
@@ -122,8 +148,8 @@ impl Sending {
     pub fn batch_count(&self, pace: &Pace, now: Instant, eager: bool, may_leave: impl Fn(&Item) -> bool) -> Option<usize> {
         let mut ready = self.ready.values().filter(|item| may_leave(item)).peekable();
         let ready_at = ready.peek()?.ready_at;
-        let room = pace.max_in_flight.saturating_sub(self.in_flight).min(pace.limits.entries);
-        if room == 0 || self.sends >= pace.max_sends() {
+        let room = self.room(pace, now).min(pace.limits.entries);
+        if room == 0 {
             return None;
         }
         let mut bytes = 0;

@@ -10,6 +10,7 @@
 //!
 //! Where a leg has a [`Pacing`], what is to be tried again and what former owners left is taken up in rounds ([`rounds`]).
 
+pub mod breaker;
 mod leg;
 pub mod retry;
 pub mod rounds;
@@ -20,6 +21,7 @@ pub use rounds::Pacing;
 use crate::identity::{ConnectionEpoch, DeliveryId, Id128, LaneId, Place, Position};
 use crate::message::Entry;
 use crate::units::Instant;
+use breaker::{BreakerOptions, Circuit, SendEnd};
 use core::time::Duration;
 use leg::Sending;
 use retry::Jitter;
@@ -120,6 +122,8 @@ pub struct Pace {
     pub limits: BatchLimits,
     /// How it takes up what is to be tried again and what former owners left; `None`: as it comes.
     pub pacing: Option<Pacing>,
+    /// When it leaves its destination alone; `None`: never.
+    pub breaker: Option<BreakerOptions>,
 }
 
 impl Pace {
@@ -411,15 +415,16 @@ impl Drain {
     #[must_use]
     pub fn wake_at(&self, now: Instant) -> Option<Instant> {
         let waiting = self.waiting.first_key_value().map(|((at, _), _)| *at);
-        let has_room = |sending: &Sending, pace: &Pace| sending.in_flight < pace.max_in_flight && sending.sends < pace.max_sends();
+        let has_room = |sending: &Sending, pace: &Pace| sending.room(pace, now) > 0;
         let lingering =
             self.legs.iter().zip(&self.paces).filter(|(sending, pace)| has_room(sending, pace)).filter_map(|(sending, pace)| {
                 let (_, first) = sending.ready.first_key_value()?;
                 Some(first.ready_at.plus(pace.linger))
             });
         let rounds = self.legs.iter().filter_map(Sending::release_at);
+        let probes = self.legs.iter().filter_map(Sending::probe_at);
         // What lingered long enough and still did not leave waits for an event; it must not hide the next pause's end.
-        lingering.filter(|at| *at > now).chain(waiting).chain(rounds).min()
+        lingering.filter(|at| *at > now).chain(waiting).chain(rounds).chain(probes).min()
     }
 
     /// What is to leave now, if anything: a full batch, or a smaller one where nothing is under way or its oldest entry has waited long enough.
@@ -464,6 +469,9 @@ impl Drain {
                 self.next_id += 1;
                 sending.in_flight += items.len();
                 sending.sends += 1;
+                if let Some(breaker) = &mut sending.breaker {
+                    breaker.began();
+                }
                 sending.last_send_began = Some(now);
                 self.flights.insert(batch, items);
             }
@@ -487,10 +495,22 @@ impl Drain {
         items
     }
 
-    /// Whether any entry is ready to be sent.
+    /// Whether any entry is ready to be sent, and nothing keeps it from leaving.
     #[must_use]
     pub fn has_ready(&self) -> bool {
-        self.legs.iter().any(|sending| !sending.ready.is_empty())
+        self.legs.iter().any(|sending| !sending.ready.is_empty() && sending.circuit() == Circuit::Closed)
+    }
+
+    /// Tells the circuit breaker of `leg`, if it has one, how a send ended; whether it is open from now on.
+    pub fn send_ended(&mut self, now: Instant, leg: usize, end: SendEnd) -> bool {
+        let breaker = self.legs.get_mut(leg).and_then(|sending| sending.breaker.as_mut());
+        breaker.is_some_and(|breaker| breaker.ended(now, end))
+    }
+
+    /// What the circuit breaker of `leg` lets through.
+    #[must_use]
+    pub fn circuit(&self, leg: usize) -> Circuit {
+        self.legs.get(leg).map(Sending::circuit).unwrap_or_default()
     }
 
     /// Puts an entry back until `at`.

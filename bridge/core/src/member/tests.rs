@@ -42,6 +42,8 @@ fn options() -> (MemberOptions, OwnerOptions) {
         receiver: "in".into(),
         destination: Destination { binding: "b".to_owned(), ..Destination::default() },
         delivery: Delivery::Logged,
+        depth: None,
+        breaker: None,
         pacing: None,
         policy,
         limits: BatchLimits { entries: 10, bytes: 262_144, entry_bytes: 200_000 },

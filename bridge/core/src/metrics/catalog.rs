@@ -61,6 +61,12 @@ catalog! {
             "Ends of single entries' sends: done, certainly not done, or unknown, with the fault's code.";
         SendRetries = Counter Count [Route] "send_retries_total" "SendRetries"
             "Attempts to send an entry after its first.";
+        CircuitBreakerState = Gauge None [Route] "circuit_breaker_state" "CircuitBreakerState"
+            "What the route's circuit breaker lets through: 0 everything, or it has none, 1 probes, 2 nothing.";
+        CircuitBreakerOpened = Counter Count [Route] "circuit_breaker_opened_total" "CircuitBreakerOpened"
+            "Times that the route's circuit breaker opened.";
+        OutboxFull = Counter Count [Route] "outbox_full_total" "OutboxFull"
+            "Times that as many messages of a route as max_outbox_depth waited in the outbox: nothing is taken in for its session until there is room.";
         DispatchDelay = Histogram Seconds [Route] "dispatch_delay_seconds" "OutboxDispatchDelay"
             "Time from an entry being persisted to its first send.";
         DeliveryLatency = Histogram Seconds [Route] "delivery_seconds" "DeliveryE2ELatency"
@@ -116,7 +122,7 @@ catalog! {
         AdoptedLogs = Counter Count [Session] "logs_adopted_total" "LogsAdopted"
             "Logs of processes that are gone which this one drained and closed: of sessions that are not owned exclusively.";
         AdmissionPaused = Gauge None [Session] "admission_paused" "AdmissionPaused"
-            "1 while admission is held back because memory or the log is full.";
+            "1 while admission is held back because memory, the log, or the outbox of a route (max_outbox_depth) is full.";
         MqttReceived = Counter Count [Session] "mqtt_received_total" "MQTTReceived"
             "Messages that the source handed over.";
         MqttAcknowledged = Counter Count [Session] "mqtt_acknowledged_total" "MQTTAcknowledged"

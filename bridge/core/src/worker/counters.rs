@@ -1,5 +1,7 @@
 //! Where every message is: the conservation law.
 
+use crate::drain::breaker::Circuit;
+
 /// What a leg counted since the process started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LegCounters {
@@ -28,6 +30,14 @@ pub struct LegCounters {
 }
 
 impl LegCounters {
+    /// What came in and has not gone out: the entries that are here, in the log or in memory.
+    #[must_use]
+    pub const fn present(&self) -> u64 {
+        let came = self.received + self.mailed + self.recovered;
+        let gone = self.delivered + self.dead_lettered + self.expired + self.dropped + self.filtered + self.returned + self.handed_over;
+        came.saturating_sub(gone)
+    }
+
     /// Adds what a later owner of this process counted.
     pub const fn add(&mut self, later: &Self) {
         self.received += later.received;
@@ -44,7 +54,7 @@ impl LegCounters {
     }
 }
 
-/// A leg's counters, and what it holds now.
+/// A leg's counters, what it holds now, and what its circuit breaker lets through.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LegStatus {
     /// The counters.
@@ -55,6 +65,8 @@ pub struct LegStatus {
     pub in_outbox: u64,
     /// Entries being sent or dead-lettered.
     pub in_flight: u64,
+    /// The circuit breaker.
+    pub circuit: Circuit,
 }
 
 impl LegStatus {

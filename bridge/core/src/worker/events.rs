@@ -158,6 +158,16 @@ pub enum Observation {
         /// Why.
         code: FaultCode,
     },
+    /// The circuit breaker of a leg opened: nothing is sent for a while.
+    CircuitOpened {
+        /// The index of the leg.
+        leg: usize,
+    },
+    /// The outbox of a leg is full: nothing is taken in until there is room.
+    OutboxFull {
+        /// The index of the leg.
+        leg: usize,
+    },
     /// A call to the log's store failed and will be repeated.
     StoreFault(Fault),
     /// The dead-letter store refused a letter; it is tried again.

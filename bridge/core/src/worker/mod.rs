@@ -8,6 +8,7 @@
 
 mod change;
 pub mod counters;
+pub mod depth;
 mod events;
 mod holding;
 mod lane;
@@ -85,6 +86,8 @@ pub struct Owner {
     recovered: bool,
     counters: Vec<LegCounters>,
     last_success: Vec<Option<Instant>>,
+    /// For each leg whose outbox is full: when it is looked at again.
+    full_until: Vec<Option<Instant>>,
     stage: Stage,
     source_closed: bool,
     ended: Option<WriterEnd>,
@@ -119,6 +122,7 @@ impl Owner {
                 linger: options.send_linger,
                 limits: leg.limits,
                 pacing: leg.pacing,
+                breaker: leg.breaker,
             })
             .collect();
         let legs = options.legs.len();
@@ -139,6 +143,7 @@ impl Owner {
             // One more than there are legs: for entries whose leg is gone from the configuration.
             counters: vec![LegCounters::default(); legs + 1],
             last_success: vec![None; legs + 1],
+            full_until: vec![None; legs],
             stage: Stage::Running,
             // Who only drains what another left has no source.
             source_closed: options.retire_when_drained,
@@ -166,6 +171,7 @@ impl Owner {
             && self.stage == Stage::Running
             && !self.change.holds_up()
             && !self.options.retire_when_drained
+            && self.has_depth()
             && self.has_room_to_hold()
             && self.pending() < self.options.segment.max_messages * PENDING_SEGMENTS
             && self.lanes.iter().map(|lane| lane.writer.pending_bytes()).sum::<usize>() < self.options.memory_bytes / 2
@@ -216,6 +222,7 @@ impl Owner {
             self.mail.wake_at().filter(|_| self.stage == Stage::Running),
             self.change.wake_at(),
             self.spill.wake_at(),
+            self.depth_wake_at().filter(|_| self.stage == Stage::Running),
             until,
         ]
         .into_iter()
@@ -420,6 +427,7 @@ impl Owner {
             self.tidy(now);
             self.read_mail(now);
         }
+        self.watch_depth(now);
         // What came to its end just now, without anything having to be waited for.
         self.acknowledge();
         self.finish_stage(now);

@@ -1,15 +1,17 @@
 //! What an owner needs to know.
 
-use crate::config::Span;
 use crate::config::model as config;
+use crate::config::{Id, Span};
 use crate::dead_letter::Destination;
 use crate::dispatch::Dispatch;
+use crate::drain::breaker::BreakerOptions;
 use crate::drain::retry::Backoff;
 use crate::drain::{BatchLimits, OrderKey, Pacing};
 use crate::hold::Order;
 use crate::identity::Epoch;
 use crate::log::writer::SegmentOptions;
 use crate::message::Entry;
+use crate::worker::depth::DepthLimit;
 use core::fmt;
 use core::time::Duration;
 use std::sync::Arc;
@@ -63,6 +65,22 @@ impl From<&config::Policy> for Policy {
             },
             send_timeout: policy.send_timeout.get(),
         }
+    }
+}
+
+impl BreakerOptions {
+    /// The circuit breaker of a route, if it names one.
+    #[must_use]
+    pub fn of(config: &config::Config, route: &config::Route) -> Option<Self> {
+        let named = |id: &Id| config.processors.iter().find(|processor| processor.id == *id);
+        let breaker = route.processors.iter().filter_map(named).find(|named| named.kind == config::ProcessorKind::CircuitBreaker)?;
+        let options = &breaker.options;
+        Some(Self {
+            failures: options.failure_threshold.unwrap_or(5),
+            successes: options.success_threshold.unwrap_or(2),
+            reset: options.reset_timeout.map_or(Duration::from_secs(30), Span::get),
+            probes: options.half_open_probes.unwrap_or(1) as usize,
+        })
     }
 }
 
@@ -170,8 +188,12 @@ pub struct LegOptions {
     pub delivery: Delivery,
     /// The route's rules. What they bound, such as `max_in_flight`, each of its legs has for itself.
     pub policy: Policy,
+    /// How many of its entries may wait in the log; `None`: as many as come.
+    pub depth: Option<DepthLimit>,
     /// How it takes up what is to be tried again and what former owners left; `None`: as it comes.
     pub pacing: Option<Pacing>,
+    /// When it leaves its destination alone; `None`: never.
+    pub breaker: Option<BreakerOptions>,
     /// The destination's limits.
     pub limits: BatchLimits,
     /// Measures entries for the destination.

@@ -5,6 +5,7 @@ use super::lane::Lane;
 use super::options::Fate;
 use super::{Doomed, MAX_PARKS, Owner, Stage};
 use crate::dead_letter::DeadLetter;
+use crate::drain::breaker::SendEnd;
 use crate::drain::{BatchId, Item, Origin, ParkId};
 use crate::identity::{LaneId, Place, Position};
 use crate::message::{Entry, Refusal};
@@ -148,8 +149,10 @@ impl Owner {
 
     pub(super) fn sent(&mut self, now: Instant, wall: UnixMillis, batch: BatchId, outcomes: Vec<Outcome<()>>) {
         let items = self.drain.landed(batch);
+        self.tell_breaker(now, &items, &outcomes);
         let mut outcomes = outcomes.into_iter();
         for mut item in items {
+            self.follow_spilled(&mut item);
             let outcome =
                 outcomes.next().unwrap_or_else(|| Outcome::Unknown(Fault::new(FaultCode::ProtocolError, "no outcome for this entry")));
             match outcome {
@@ -173,6 +176,25 @@ impl Owner {
                     FaultClass::Rejected | FaultClass::Expired | FaultClass::Poison => self.doom(now, item, fault),
                 },
             }
+        }
+    }
+
+    /// What a send that ended says of its destination.
+    fn tell_breaker(&mut self, now: Instant, items: &[Item], outcomes: &[Outcome<()>]) {
+        let Some(leg) = items.first().map(|item| item.leg) else { return };
+        let refused = |outcome: &Outcome<()>| match outcome {
+            Outcome::NotDone(fault) => !matches!(fault.code.class(), FaultClass::Transient | FaultClass::Permanent),
+            Outcome::Done(()) | Outcome::Unknown(_) => false,
+        };
+        let end = if outcomes.iter().any(|outcome| matches!(outcome, Outcome::Done(()))) {
+            SendEnd::Accepted
+        } else if outcomes.iter().all(refused) && !outcomes.is_empty() {
+            SendEnd::Refused
+        } else {
+            SendEnd::Failed
+        };
+        if self.drain.send_ended(now, leg, end) {
+            self.effects.push(Effect::Observe(Observation::CircuitOpened { leg }));
         }
     }
 

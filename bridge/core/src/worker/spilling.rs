@@ -83,6 +83,13 @@ impl Owner {
         }
     }
 
+    /// An item of a batch that came back: where one before it in the batch failed, all that is held of its key spilled then, this item among them.
+    pub(super) fn follow_spilled(&mut self, item: &mut Item) {
+        if let (Origin::Held(_), Some(delivery)) = (item.origin, self.spill.spilled(item.entry.id)) {
+            self.drain.rebind_taken(item, Origin::Spilled(delivery));
+        }
+    }
+
     /// Spills what has been held for too long.
     pub(super) fn spill_overdue(&mut self, now: Instant) {
         while let Some(key) = self.spill.overdue(now) {

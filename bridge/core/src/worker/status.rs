@@ -123,6 +123,12 @@ impl Owner {
         // What spilled and was not met in the log yet stands on both sides, and what came to its end meanwhile on the log's alone.
         let unmet = self.spill.unmet_of(leg) as u64;
         let (of_log, of_pending) = (unmet.min(in_outbox), unmet.saturating_sub(in_outbox));
-        LegStatus { counters, pending: (pending + held).saturating_sub(of_pending), in_outbox: in_outbox - of_log, in_flight }
+        LegStatus {
+            counters,
+            pending: (pending + held).saturating_sub(of_pending),
+            in_outbox: in_outbox - of_log,
+            in_flight,
+            circuit: self.drain.circuit(leg),
+        }
     }
 }

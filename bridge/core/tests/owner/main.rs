@@ -1,8 +1,10 @@
 //! The owner of a log and its parts, held to naive oracles and to the promises that the rest of the program is built on.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "tests")]
 
+mod breaker;
 mod crash;
 mod deliveries;
+mod depth;
 mod drain;
 mod fates;
 mod figures;

@@ -95,6 +95,28 @@ fn what_is_held_for_too_long_is_logged_and_acknowledged_and_never_sent_twice_at_
     assert_eq!((sent(&rig), logged(&rig).len()), (vec!["a1".to_owned()], 0), "its one send settled it");
 }
 
+/// To a queue that keeps no order several of a key may be in one batch; the key's first failure spills those that were accepted with it, too.
+#[test]
+fn of_a_batch_that_failed_in_part_each_is_delivered_and_counted_once() {
+    for accepted in ["a2", "a1"] {
+        let mut options = spilled(1);
+        options.legs[0].key_of = Arc::new(|_| None);
+        let mut rig = Rig::opened(options, Store::default());
+        let healed = rig.now.plus(ms(1_000));
+        rig.on_send = Box::new(move |now, entry| {
+            let refuses = now < healed && entry.message.payload.starts_with(b"a") && entry.message.payload != accepted.as_bytes();
+            if refuses { refused() } else { Outcome::Done(()) }
+        });
+        for (topic, text) in [("b", "b1"), ("a", "a1"), ("a", "a2"), ("a", "a3")] {
+            rig.deliver("in", on(topic, text));
+        }
+        rig.run_to_rest();
+        assert!(rig.sends.iter().any(|sent| sent.entries.len() == 3), "they left together");
+        assert_eq!((rig.delivered.len(), rig.delivered.values().sum::<u32>()), (4, 4));
+        assert_eq!((acked(&rig), logged(&rig).len()), (4, 0));
+    }
+}
+
 #[test]
 fn the_successor_of_one_that_spilled_sends_everything_in_order() {
     let mut rig = Rig::opened(spilled(1), Store::default());

@@ -70,6 +70,8 @@ pub fn route(id: &str, receiver: &str) -> LegOptions {
         receiver: receiver.into(),
         destination: Destination { binding: "b".to_owned(), address: format!("sqs://{id}"), session: "s".to_owned() },
         delivery: Delivery::Logged,
+        depth: None,
+        breaker: None,
         pacing: None,
         policy: policy(),
         limits: BatchLimits { entries: 10, bytes: 262_144, entry_bytes: 200_000 },

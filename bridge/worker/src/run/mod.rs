@@ -2,6 +2,7 @@
 
 mod dispatch;
 mod engine;
+mod kept_back;
 mod lease;
 mod report;
 
@@ -21,6 +22,7 @@ use causeway_ports::{ConnectionEpoch, Source, SourceEvent};
 use core::time::Duration;
 use dispatch::{Dispatch, SendBound};
 use engine::{Engine, Event};
+use kept_back::KeptBack;
 use lease::{HeldLease, LeaseCalls, SessionGate};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -97,6 +99,7 @@ pub async fn run_session(parts: SessionParts) -> Result<SessionEnd, RunError> {
 enum Input {
     Engine(Event),
     Source(SourceEvent),
+    KeptBack,
     Stop,
 }
 
@@ -109,10 +112,13 @@ struct Session {
     lease: Option<LeaseCalls>,
     held: watch::Sender<HeldLease>,
     source: Option<Box<dyn Source>>,
+    kept_back: KeptBack,
     stopping: bool,
     status: SessionStatus,
     dead_letters: Vec<BTreeMap<FaultCode, u64>>,
     retries: Vec<u64>,
+    outbox_full: Vec<u64>,
+    circuits_opened: Vec<u64>,
     published_at: Instant,
     dirty: bool,
     term_began: Instant,
@@ -166,10 +172,13 @@ impl Session {
             lease: parts.lease.as_ref().map(|lease| LeaseCalls::new(lease, &parts.session)),
             held: watch::Sender::new(None),
             source: None,
+            kept_back: KeptBack::default(),
             stopping: false,
             status,
             dead_letters: vec![BTreeMap::new(); legs],
             retries: vec![0; legs],
+            outbox_full: vec![0; legs],
+            circuits_opened: vec![0; legs],
             published_at: Instant::default(),
             dirty: true,
             term_began: now,
@@ -194,6 +203,9 @@ impl Session {
         let beat = self.published_at.plus(BEAT_INTERVAL);
         let wake = self.engine.wake_at(now).map_or(beat, |at| at.min(beat));
         let wants_input = self.engine.wants_input(now);
+        // While an outbox is full messages are kept back here, so that what stands behind them is heard: how the connection is.
+        let is_full = self.engine.owner().is_some_and(|(_, owner)| owner.is_full());
+        let (gives_back, keeps_back) = (wants_input && !self.kept_back.is_empty(), is_full && self.kept_back.has_room());
         let hint = self.parts.lease.as_ref().map(|lease| &*lease.hinted);
         let (term, source, lease) = (self.term, &mut self.source, &mut self.lease);
         tokio::select! {
@@ -202,7 +214,8 @@ impl Session {
             event = next_answer(lease) => Input::Engine(event),
             () = hinted(hint), if !self.stopping => Input::Engine(Event::Hint),
             event = self.dispatch.next() => Input::Engine(Event::Owner(term, event)),
-            event = next_of(source), if wants_input => Input::Source(event),
+            () = core::future::ready(()), if gives_back => Input::KeptBack,
+            event = next_of(source), if wants_input || keeps_back => Input::Source(event),
             () = tokio::time::sleep(wake.since(now)) => Input::Engine(Event::Tick),
         }
     }
@@ -213,7 +226,12 @@ impl Session {
                 self.note_lease(&event);
                 vec![event]
             }
+            Input::Source(SourceEvent::Delivery(delivery)) if !self.kept_back.is_empty() || !self.engine.wants_input(self.now()) => {
+                self.kept_back.push(delivery);
+                Vec::new()
+            }
             Input::Source(event) => self.source_event(event),
+            Input::KeptBack => self.kept_back.pop().map(|delivery| self.source_event(SourceEvent::Delivery(delivery))).unwrap_or_default(),
             Input::Stop => {
                 self.stopping = true;
                 self.dirty = true;
@@ -283,12 +301,14 @@ impl Session {
                 vec![Event::Converged]
             }
             SourceEvent::Disconnected { connection, fault, retry_in } => {
+                self.kept_back.forget(connection);
                 self.disconnected(connection, &fault, retry_in);
                 // What came by that connection is given up first; then the loss of the broker may be a reason to step down.
                 vec![Event::Owner(self.term, worker::Event::Disconnected { connection }), Event::BrokerLost]
             }
             SourceEvent::Closed => {
                 self.source = None;
+                self.kept_back = KeptBack::default();
                 self.status.connected = false;
                 if !self.stopping {
                     let fault = Fault::new(FaultCode::ConnectionLost, "the source ended by itself");
@@ -411,6 +431,7 @@ impl Session {
     }
 
     async fn close_source(&mut self) {
+        self.kept_back = KeptBack::default();
         if let Some(mut source) = self.source.take() {
             source.close(CLOSE_TIMEOUT).await;
             self.status.source = source.counters();
@@ -435,6 +456,7 @@ impl Session {
                     return;
                 }
                 let gate = SessionGate::of(&self.parts, self.held.subscribe());
+                self.kept_back = KeptBack::default();
                 self.source = Some((self.parts.start_source)(gate));
             }
             Observation::Recovered { entries } => {
@@ -470,6 +492,18 @@ impl Session {
                 warn!(route = %route_of(leg), code = code.as_str(), "dead-lettered");
             }
             Observation::Dropped { leg, code } => warn!(route = %route_of(leg), code = code.as_str(), "dropped, as the policy says"),
+            Observation::CircuitOpened { leg } => {
+                if let Some(times) = self.circuits_opened.get_mut(leg) {
+                    *times += 1;
+                }
+                warn!(route = %route_of(leg), "the circuit breaker opened: nothing is sent until it tries again; nothing is lost meanwhile");
+            }
+            Observation::OutboxFull { leg } => {
+                if let Some(times) = self.outbox_full.get_mut(leg) {
+                    *times += 1;
+                }
+                warn!(route = %route_of(leg), "as many messages as max_outbox_depth wait in the outbox: nothing more is taken in until there is room");
+            }
             Observation::StoreFault(fault) => self.fault("outbox", &fault),
             Observation::DeadLetterFault(fault) => self.fault("dead letters", &fault),
         }
@@ -557,7 +591,9 @@ fn leg_options(parts: &LegParts) -> LegOptions {
         receiver: parts.receiver.as_str().into(),
         destination: parts.destination.clone(),
         delivery: parts.delivery,
+        depth: parts.depth,
         pacing: parts.pacing,
+        breaker: parts.breaker,
         policy: parts.policy,
         limits: BatchLimits { entries: limits.batch_entries, bytes: limits.batch_bytes, entry_bytes: limits.entry_bytes },
         size_of: Arc::new(move |entry| measure.size_of(entry)),

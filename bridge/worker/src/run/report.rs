@@ -152,6 +152,9 @@ impl Session {
             returned: counters.returned,
             handed_over: counters.handed_over,
             retries: self.retries.get(index).copied().unwrap_or(0),
+            outbox_full: self.outbox_full.get(index).copied().unwrap_or(0),
+            circuits_opened: self.circuits_opened.get(index).copied().unwrap_or(0),
+            circuit: present.circuit,
             in_outbox: present.in_outbox,
             in_flight: present.pending + present.in_flight,
         }

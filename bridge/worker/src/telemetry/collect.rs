@@ -111,6 +111,9 @@ impl Collector {
         self.set(Metric::MessagesReturned, &[id], route.returned);
         self.set(Metric::MessagesHandedOver, &[id], route.handed_over);
         self.set(Metric::SendRetries, &[id], route.retries);
+        self.set(Metric::OutboxFull, &[id], route.outbox_full);
+        self.set(Metric::CircuitBreakerState, &[id], route.circuit as u64);
+        self.set(Metric::CircuitBreakerOpened, &[id], route.circuits_opened);
         self.set(Metric::RouteInOutbox, &[id], route.in_outbox);
         self.set(Metric::RouteInFlight, &[id], route.in_flight);
         self.metrics.0.set(Metric::ConservationImbalance, &[id], signed(route.imbalance()));

@@ -82,7 +82,8 @@ pub fn needs_aws(config: &Config) -> bool {
 
 /// AWS clients, where anything needs them.
 pub async fn aws(config: &Config) -> Option<AwsClients> {
-    if needs_aws(config) { Some(AwsClients::load(&AwsOptions::default()).await) } else { None }
+    let profiles = config.receivers.iter().filter_map(|receiver| receiver.options.profile.clone()).collect();
+    if needs_aws(config) { Some(AwsClients::load(&AwsOptions { profiles, ..AwsOptions::default() }).await) } else { None }
 }
 
 /// What every session of the process shares.

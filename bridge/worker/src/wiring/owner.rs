@@ -15,9 +15,11 @@ use causeway_core::config::{Config, Id};
 use causeway_core::dead_letter::Destination;
 use causeway_core::dispatch::Dispatch;
 use causeway_core::drain::Pacing;
+use causeway_core::drain::breaker::BreakerOptions;
 use causeway_core::hold::Order;
 use causeway_core::identity::LogName;
 use causeway_core::mailbox::MailboxName;
+use causeway_core::worker::depth::DepthLimit;
 use causeway_core::worker::options::{Delivery, Policy};
 use causeway_ports::Sink;
 use core::time::Duration;
@@ -80,6 +82,10 @@ pub struct LegPlan {
     pub sender: String,
     /// How its messages get there.
     pub delivery: Delivery,
+    /// How many of its entries may wait in the log; `None`: as many as come.
+    pub depth: Option<DepthLimit>,
+    /// When the destination is left alone; `None`: never.
+    pub breaker: Option<BreakerOptions>,
     /// How retries and recovery are paced; `None`: they are not.
     pub pacing: Option<Pacing>,
     /// What to do with entries that do not go through.
@@ -233,11 +239,11 @@ impl OwnerPlan {
 
 impl LegPlan {
     fn parts(self, sinks: &[(String, Arc<dyn Sink>)]) -> Result<LegParts, WiringError> {
-        let Self { route, receiver, destination, sender, delivery, pacing, policy } = self;
+        let Self { route, receiver, destination, sender, delivery, depth, breaker, pacing, policy } = self;
         let missing = || WiringError::new(format!("routes ({route})"), "E_REFERENCE", "the sender of a binding of it does not exist");
         let (_, sink) = sinks.iter().find(|(id, _)| *id == sender).ok_or_else(missing)?;
         let sink = sink.at(&destination.address).unwrap_or_else(|| Arc::clone(sink));
-        Ok(LegParts { route, receiver, destination, sink, delivery, pacing, policy })
+        Ok(LegParts { route, receiver, destination, sink, delivery, depth, breaker, pacing, policy })
     }
 }
 
@@ -257,12 +263,15 @@ fn legs_of(config: &Config, route: &Route, session: &str) -> Result<Vec<LegPlan>
     let missing = || WiringError::new(format!("routes ({})", route.id), "E_REFERENCE", "a binding of it does not exist");
     let leg = |id: &Id| {
         let binding = config.binding(id).ok_or_else(missing)?;
+        let delivery = Delivery::of(route.delivery_mode, &route.policy);
         Ok(LegPlan {
             route: route.id.to_string(),
             receiver: route.receiver_id.to_string(),
             destination: Destination { binding: binding.id.to_string(), address: binding.address.clone(), session: session.to_owned() },
             sender: binding.sender_id.to_string(),
-            delivery: Delivery::of(route.delivery_mode, &route.policy),
+            delivery,
+            depth: DepthLimit::of(delivery, &route.policy),
+            breaker: BreakerOptions::of(config, route),
             pacing: route.session.as_ref().map(Pacing::from),
             policy: Policy::from(&route.policy),
         })

@@ -24,9 +24,6 @@ const OPENING_TIMEOUT: Duration = Duration::from_secs(30);
 pub fn queue_options(receiver: &Receiver, part: &str) -> Result<SqsSourceOptions, WiringError> {
     let written = &receiver.options;
     let refuse = |name: &str, what: &str| Err(WiringError::not_built(format!("{part}.options.{name}"), what));
-    if written.profile.is_some() {
-        return refuse("profile", "a profile of a receiver's own");
-    }
     if written.credentials_uri.is_some() {
         return refuse("credentials_uri", "credentials of a receiver's own");
     }
@@ -38,6 +35,7 @@ pub fn queue_options(receiver: &Receiver, part: &str) -> Result<SqsSourceOptions
     let seconds = |seconds: u32| Duration::from_secs(u64::from(seconds));
     Ok(SqsSourceOptions {
         region: written.region.clone(),
+        profile: written.profile.clone(),
         endpoint: written.endpoint.clone(),
         max_messages: written.max_messages,
         wait_time: seconds(written.wait_time_seconds),

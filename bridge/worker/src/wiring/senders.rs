@@ -70,9 +70,6 @@ fn plan_of(config: &Config, sender: &Sender, part: String) -> Result<SenderPlan,
     if sender.options.credentials_uri.is_some() {
         return refuse("credentials_uri", "credentials of a sender's own");
     }
-    if sender.options.default_topic.is_some() {
-        return refuse("default_topic", "a topic for messages that a binding's address does not fit");
-    }
     let (timeout, way) = match (sender.sqs(), sender.mqtt()) {
         (Some(settings), _) => to_queue(settings),
         (None, Some(settings)) => to_broker(config, &settings, &part)?,

@@ -173,6 +173,11 @@ routes: [{ id: the-route, processors: [the-processor] }]
 ";
 const MAPPING: &str = r#"{"from":"$.n","to":"$.copied"}"#;
 
+const BREAKER: &str = "
+processors: [{ id: the-processor, type: circuit_breaker }]
+routes: [{ id: the-route, processors: [the-processor] }]
+";
+
 const TENANT: &str = "
 processors: [{ id: the-processor, type: tenant, options: { from: header.site, default_tenant: nobody } }]
 routes: [{ id: the-route, processors: [the-processor] }]
@@ -189,6 +194,8 @@ const ALONE: &[&str] = &[ONE];
 const ON_DYNAMODB: &[&str] = &[ONE, DYNAMODB];
 const CLUSTERED: &[&str] = &[ONE, DYNAMODB, CLUSTER];
 const FROM_QUEUE: &[&str] = &[ONE, QUEUE];
+/// An address that not every message fits.
+const ADDRESSED: &str = "bindings: [{ id: the-binding, address: 'out/{site}' }]";
 const TO_BROKER: &[&str] = &[ONE, OTHER_SESSION, PUBLISH];
 /// Rounds of retries and recovery after a fixed pause, and after one that grows.
 const FIXED_ROUNDS: &[&str] =
@@ -350,7 +357,7 @@ pub const ROWS: &[Row] = &[
     set("receivers[].options.queue_name", &[ONE, QUEUE, NAMED_QUEUE], "other", In(Owners)),
     set("receivers[].options.region", FROM_QUEUE, "eu-north-1", In(Owners)),
     set("receivers[].options.endpoint", FROM_QUEUE, "http://127.0.0.1:4566", In(Owners)),
-    set("receivers[].options.profile", FROM_QUEUE, "other", NOT_BUILT),
+    set("receivers[].options.profile", FROM_QUEUE, "other", In(Owners)),
     set("receivers[].options.max_messages", FROM_QUEUE, "3", In(Owners)),
     set("receivers[].options.wait_time_seconds", FROM_QUEUE, "3", In(Owners)),
     set("receivers[].options.visibility_timeout", FROM_QUEUE, "300", In(Owners)),
@@ -382,7 +389,7 @@ pub const ROWS: &[Row] = &[
     set("senders[].options.strict_order", &[ONE, FIFO], "false", In(Senders)),
     set("senders[].options.max_message_bytes", ALONE, "7000", In(Senders)),
     set("senders[].options.credentials_uri", ALONE, "file:///etc/login", NOT_BUILT),
-    set("senders[].options.default_topic", TO_BROKER, "out", NOT_BUILT),
+    set("senders[].options.default_topic", &[ONE, OTHER_SESSION, PUBLISH, ADDRESSED], "out", In(Messages)),
     set("senders[].options.qos", TO_BROKER, "0", In(Senders)),
     set("senders[].options.retain", TO_BROKER, "true", In(Senders)),
     set("senders[].options.throttle_retry_after", TO_BROKER, "7s", In(Senders)),
@@ -425,6 +432,10 @@ pub const ROWS: &[Row] = &[
     within("processors[].options.mappings[].type", &[ONE, TRANSFORM], MAPPING, None, "int", In(Messages)),
     set("processors[].options.from", &[ONE, TENANT], "header.kind", In(Messages)),
     set("processors[].options.default_tenant", &[ONE, TENANT], "somebody", In(Messages)),
+    set("processors[].options.failure_threshold", &[ONE, BREAKER], "7", In(Owners)),
+    set("processors[].options.success_threshold", &[ONE, BREAKER], "7", In(Owners)),
+    set("processors[].options.reset_timeout", &[ONE, BREAKER], "7s", In(Owners)),
+    set("processors[].options.half_open_probes", &[ONE, BREAKER], "7", In(Owners)),
     // Routes.
     rename("routes[].id", ALONE, "the-route", "another", In(Owners)),
     set("routes[].receiver_id", &[ONE, OTHER_SESSION, OTHER_RECEIVER], "other-receiver", In(Owners)),
@@ -436,12 +447,12 @@ pub const ROWS: &[Row] = &[
     set("routes[].policy.max_replay_attempts", ALONE, "7", In(Owners)),
     set("routes[].policy.replay_budget", ALONE, "7m", In(Owners)),
     set("routes[].policy.send_retry_budget", &[ONE, HELD], "7s", In(Owners)),
-    set("routes[].policy.max_outbox_depth", ALONE, "7000", NOT_BUILT),
+    set("routes[].policy.max_outbox_depth", ALONE, "7000", In(Owners)),
     set("routes[].policy.on_expired", ALONE, "drop", In(Owners)),
     set("routes[].policy.on_permanent_failure", ALONE, "drop", In(Owners)),
     set("routes[].policy.on_filtered", &[ONE, FILTER], "dlq", In(Messages)),
     set("routes[].policy.send_timeout", ALONE, "7s", In(Owners)),
-    set("routes[].policy.depth_cache_ttl", ALONE, "7s", NOT_BUILT),
+    set("routes[].policy.depth_cache_ttl", ALONE, "7s", In(Owners)),
     within(
         "routes[].policy.allow_retry_drop",
         &[ONE, r#"receivers: [{ id: the-receiver, topics: [{ topic: "a/#", qos: 0 }] }]"#],

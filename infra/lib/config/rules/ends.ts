@@ -224,6 +224,21 @@ function senderOptions(check: Check, at: string, sender: Sender): void {
     }
   }
   check.positive(`${at}.options.timeout`, options.timeout);
+  const topic = options.default_topic;
+  if (
+    typeof topic === "string" &&
+    (Buffer.byteLength(topic) > 65_535 ||
+      topic === "" ||
+      ["+", "#", "\0"].some((character) => topic.includes(character)))
+  ) {
+    check.error(
+      "E_DEFAULT_TOPIC",
+      `${at}.options.default_topic`,
+      "nothing can be published to it",
+      "write a topic without `+`, `#` and U+0000, of at most 65535 bytes",
+      [],
+    );
+  }
   if (sqs) sqsSender(check, at, options);
 }
 

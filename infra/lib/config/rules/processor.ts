@@ -12,6 +12,10 @@ const OWNERS = {
   mappings: "transform",
   from: "tenant",
   default_tenant: "tenant",
+  failure_threshold: "circuit_breaker",
+  success_threshold: "circuit_breaker",
+  reset_timeout: "circuit_breaker",
+  half_open_probes: "circuit_breaker",
 } as const;
 
 /** Where a mapping may write: a header that is not reserved, or names in a JSON payload. */
@@ -26,7 +30,19 @@ export function checkProcessors(check: Check): void {
     checkOptions(check, `processors[${index}]`, processor);
   });
   routes.forEach((route, index) => {
-    (route.processors ?? []).forEach((id, nth) => {
+    const isBreaker = (id: string) => processors.some((known) => known.id === id && known.type === "circuit_breaker");
+    const second = (route.processors ?? []).findIndex(
+      (id, nth, all) => isBreaker(id) && all.slice(0, nth).some(isBreaker),
+    );
+    if (second >= 0)
+      check.error(
+        "E_PROCESSOR_TWICE",
+        `routes[${index}].processors[${second}]`,
+        "a route has one circuit breaker at most",
+        "remove all but one",
+        ["processors"],
+      );
+    (route.processors ?? []).slice(0, second < 0 ? undefined : second).forEach((id, nth) => {
       const path = `routes[${index}].processors[${nth}]`;
       const known = processors.find((processor) => processor.id === id);
       check.reference(path, id, "processors");
@@ -95,6 +111,11 @@ function checkOptions(check: Check, at: string, processor: Processor): void {
           "write `header.NAME`, outside of `x-bridge.` and `mqtt.`, or `$.name.name`",
         );
     });
+  }
+  if (type === "circuit_breaker") {
+    for (const name of ["failure_threshold", "success_threshold", "half_open_probes"] as const)
+      check.range(option(name), options[name], 1, 10_000);
+    check.positive(option("reset_timeout"), options.reset_timeout);
   }
   if (type === "tenant") {
     need("from", options.from !== undefined);

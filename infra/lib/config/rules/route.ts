@@ -228,6 +228,17 @@ function delivery(check: Check, at: string, route: Route): void {
     }
   }
   if (mode !== "direct_hold") return;
+  for (const name of ["max_outbox_depth", "depth_cache_ttl"] as const) {
+    if (route.policy?.[name] !== undefined) {
+      check.error(
+        "E_POLICY_MODE",
+        `${at}.policy.${name}`,
+        `\`${name}\` has no meaning for ${mode}, which has no outbox`,
+        "remove it: the source keeps what is not delivered",
+        [modeAt],
+      );
+    }
+  }
   for (const id of route.bindings ?? []) {
     const binding = named(check.config.bindings, id);
     const sender = named(check.config.senders, binding?.sender_id);

@@ -3,10 +3,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod adoption;
+mod breaker;
 mod broker;
 mod copies;
 mod crash;
 mod deployed;
+mod depth;
 mod direct;
 mod dispatch;
 mod exclusive;

@@ -41,6 +41,15 @@ routes:
     policy: {max_replay_attempts: 50, backoff: {initial_interval: 250ms, max_interval: 5s}}
 "#;
 
+/// What the address of the first binding does not fit, which is all of it.
+fn over_the_default_topic() -> &'static str {
+    let addressed = OVER_ANOTHER_TOPIC
+        .replace("address: relay/all", "address: 'elsewhere/{site}'")
+        .replace("qos: 1, retain", "default_topic: relay/lost, qos: 1, retain");
+    assert!(addressed.contains("relay/lost") && addressed.contains("{site}"));
+    Box::leak(addressed.into_boxed_str())
+}
+
 /// From the topic to another queue, and from there to the queue.
 const OVER_ANOTHER_QUEUE: &str = r#"
 receivers:
@@ -142,6 +151,11 @@ async fn killed_on_the_way(layer: &'static str, keeps_topics: bool) -> Account {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kill_9_loses_nothing_from_broker_to_broker() {
     killed_on_the_way(OVER_ANOTHER_TOPIC, false).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_an_address_does_not_fit_goes_over_the_default_topic() {
+    killed_on_the_way(over_the_default_topic(), false).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

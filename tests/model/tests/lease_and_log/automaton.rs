@@ -202,6 +202,8 @@ fn options(term: u64, epoch: Epoch) -> OwnerOptions {
         receiver: "in".into(),
         destination: Destination { binding: "b".to_owned(), ..Destination::default() },
         delivery: Delivery::Logged,
+        depth: None,
+        breaker: None,
         pacing: None,
         policy,
         limits: BatchLimits { entries: 1, bytes: 1_000, entry_bytes: 1_000 },

@@ -161,6 +161,8 @@ pub fn options(nth: usize, epoch: Option<Epoch>, lanes: u32, adopts: bool, row_b
             receiver: (*receiver).into(),
             destination: Destination { binding: "b".to_owned(), ..Destination::default() },
             delivery: Delivery::Logged,
+            depth: None,
+            breaker: None,
             pacing: None,
             policy,
             limits,

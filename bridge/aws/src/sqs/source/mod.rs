@@ -62,6 +62,8 @@ pub struct SqsSourceOptions {
     pub queue: Queue,
     /// Its region; `None`: the one in the URL, else the one of the environment.
     pub region: Option<String>,
+    /// The profile of the shared files whose credentials, and region where none is named, it uses; `None`: the usual chain.
+    pub profile: Option<String>,
     /// Another address of the service.
     pub endpoint: Option<String>,
     /// The most messages in one answer, 1 to 10; from a FIFO queue it is always one, so that no message of a group waits for another's deletion here.
@@ -92,6 +94,7 @@ impl SqsSourceOptions {
             receiver: receiver.into(),
             queue,
             region: None,
+            profile: None,
             endpoint: None,
             max_messages: 10,
             wait_time: Duration::from_secs(20),
@@ -118,7 +121,7 @@ impl SqsSourceOptions {
             Queue::Url(url) => super::region_in_url(url),
             Queue::Name(_) => None,
         });
-        clients.sqs_at(region, self.endpoint.as_deref())
+        clients.sqs_of(self.profile.as_deref(), region, self.endpoint.as_deref())
     }
 }
 

@@ -5,7 +5,7 @@ use super::bridge::is_http_url;
 use super::session::credentials_uri;
 use crate::config::model::{Receiver, Sender, SessionMode, Topic, Transport};
 use crate::config::values::Span;
-use crate::dispatch::Address;
+use crate::dispatch::{Address, is_topic};
 use std::collections::BTreeMap;
 
 pub(super) fn check(check: &mut Check<'_>) {
@@ -331,6 +331,15 @@ fn sender_options(check: &mut Check<'_>, at: &str, sender: &Sender) {
     }
     if let Some(qos) = options.qos {
         check.range(&option("qos"), u64::from(qos), 0, 2);
+    }
+    if options.default_topic.as_deref().is_some_and(|topic| !is_topic(topic)) {
+        check.error(
+            "E_DEFAULT_TOPIC",
+            &option("default_topic"),
+            &[],
+            "nothing can be published to it",
+            "write a topic without `+`, `#` and U+0000, of at most 65535 bytes",
+        );
     }
     if sender.transport == Some(Transport::Sqs) {
         sqs_sender(check, at, sender);

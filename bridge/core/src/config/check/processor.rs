@@ -12,10 +12,17 @@ pub(super) fn check(check: &mut Check<'_>) {
         options(check, &format!("processors[{index}]"), processor);
     }
     for (index, route) in config.routes.iter().enumerate() {
+        let mut breakers = 0;
         for (nth, id) in route.processors.iter().enumerate() {
             let path = format!("routes[{index}].processors[{nth}]");
             let known = config.processors.iter().find(|processor| processor.id == *id);
             check.reference(&path, "processor", id, "processors", known.is_some());
+            breakers += usize::from(known.is_some_and(|known| known.kind == ProcessorKind::CircuitBreaker));
+            if breakers > 1 {
+                let message = "a route has one circuit breaker at most";
+                check.error("E_PROCESSOR_TWICE", &path, &["processors"], message, "remove all but one");
+                break;
+            }
             let target = known.filter(|known| known.kind == ProcessorKind::Filter).and_then(|known| known.options.binding.as_ref());
             if let Some(binding) = target.filter(|binding| !route.bindings.contains(binding)) {
                 check.error(
@@ -41,6 +48,10 @@ fn options(check: &mut Check<'_>, at: &str, processor: &Processor) {
         ("mappings", ProcessorKind::Transform),
         ("from", ProcessorKind::Tenant),
         ("default_tenant", ProcessorKind::Tenant),
+        ("failure_threshold", ProcessorKind::CircuitBreaker),
+        ("success_threshold", ProcessorKind::CircuitBreaker),
+        ("reset_timeout", ProcessorKind::CircuitBreaker),
+        ("half_open_probes", ProcessorKind::CircuitBreaker),
     ] {
         if owner != kind && check.is_set(&option(name)) {
             let message = format!("`{name}` has no meaning for a processor of type {}", kind.as_str());
@@ -96,6 +107,20 @@ fn options(check: &mut Check<'_>, at: &str, processor: &Processor) {
             Some(from) => field(check, &option("from"), from),
             None => missing(check, "from"),
         },
+        ProcessorKind::CircuitBreaker => {
+            for (name, value) in [
+                ("failure_threshold", options.failure_threshold),
+                ("success_threshold", options.success_threshold),
+                ("half_open_probes", options.half_open_probes),
+            ] {
+                if let Some(value) = value {
+                    check.range(&option(name), u64::from(value), 1, 10_000);
+                }
+            }
+            if let Some(timeout) = options.reset_timeout {
+                check.positive(&option("reset_timeout"), timeout);
+            }
+        }
     }
 }
 

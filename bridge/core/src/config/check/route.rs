@@ -247,6 +247,18 @@ fn delivery(check: &mut Check<'_>, at: &str, route: &Route) {
             );
         }
     }
+    for name in ["max_outbox_depth", "depth_cache_ttl"] {
+        let path = format!("{at}.policy.{name}");
+        if !mode.needs_outbox() && check.is_set(&path) {
+            check.error(
+                "E_POLICY_MODE",
+                &path,
+                &[&mode_at],
+                format!("`{name}` has no meaning for {}, which has no outbox", mode.as_str()),
+                "remove it: the source keeps what is not delivered",
+            );
+        }
+    }
     if mode == DeliveryMode::DirectHold {
         direct_hold(check, at, route);
     }

@@ -19,7 +19,7 @@ pub struct Policy {
     pub replay_budget: Span,
     /// `direct_hold`: for how long a send is repeated in the process; 0s for not at all.
     pub send_retry_budget: Span,
-    /// How many messages may wait in the outbox before new ones are held back at the source.
+    /// `shared_outbox` and `spill_outbox`: how many messages of the route may wait in the outbox, and on their way into it, for each of its bindings. With so many nothing is taken in for the route's session, or from its queue, until there is room: the broker or the queue keeps it, not acknowledged. What a former owner left counts for every route of the session until it was read.
     pub max_outbox_depth: u64,
     /// What becomes of a message that expired.
     pub on_expired: OnFailure,
@@ -29,7 +29,7 @@ pub struct Policy {
     pub on_filtered: OnFailure,
     /// How long one send may take.
     pub send_timeout: Span,
-    /// How long a reading of the outbox depth is good for.
+    /// Once `max_outbox_depth` was reached: how long it takes until the depth is looked at again, and messages are taken in again if there is room. That the depth is reached is seen at once, since it is known at every moment.
     pub depth_cache_ttl: Span,
     /// Permits a source that cannot redeliver.
     pub allow_retry_drop: bool,

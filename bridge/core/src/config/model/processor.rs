@@ -1,6 +1,6 @@
 //! What handles messages on their way: `processors`.
 
-use super::super::values::Id;
+use super::super::values::{Id, Span};
 use super::route::{Literal, Operator};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct Processor {
     /// Its name.
     pub id: Id,
-    /// `filter`: takes messages out, or says where they go; `transform`: copies values into headers or into the JSON payload; `tenant`: sets `x-bridge.tenant-id`.
+    /// `filter`: takes messages out, or says where they go; `transform`: copies values into headers or into the JSON payload; `tenant`: sets `x-bridge.tenant-id`; `circuit_breaker`: leaves the route's destinations alone for a while when they take nothing.
     #[serde(rename = "type")]
     pub kind: ProcessorKind,
     /// How it does that.
@@ -29,6 +29,8 @@ pub enum ProcessorKind {
     Transform,
     /// Tells whose a message is.
     Tenant,
+    /// Leaves destinations alone that take nothing.
+    CircuitBreaker,
 }
 
 impl ProcessorKind {
@@ -39,6 +41,7 @@ impl ProcessorKind {
             Self::Filter => "filter",
             Self::Transform => "transform",
             Self::Tenant => "tenant",
+            Self::CircuitBreaker => "circuit_breaker",
         }
     }
 }
@@ -61,6 +64,17 @@ pub struct ProcessorOptions {
     pub from: Option<String>,
     /// `tenant`: the tenant of messages that tell none; without it such a message is dead-lettered as `INVALID_PAYLOAD`.
     pub default_tenant: Option<String>,
+    /// `circuit_breaker`: with so many sends in a row that fail it opens, for each binding of the route by itself: nothing is sent any more, and messages wait where they are safe. A message that is refused for what it is says nothing of its destination. Left out: 5.
+    #[schemars(range(min = 1, max = 10_000))]
+    pub failure_threshold: Option<u32>,
+    /// `circuit_breaker`: with so many probes in a row that are accepted it closes; one that fails opens it again. Left out: 2.
+    #[schemars(range(min = 1, max = 10_000))]
+    pub success_threshold: Option<u32>,
+    /// `circuit_breaker`: how long it stays open before probes are sent. Left out: 30s.
+    pub reset_timeout: Option<Span>,
+    /// `circuit_breaker`: how many messages are under way at once as probes. Left out: 1.
+    #[schemars(range(min = 1, max = 10_000))]
+    pub half_open_probes: Option<u32>,
 }
 
 /// What a filter does.

@@ -332,7 +332,7 @@ pub struct ReceiverOptions {
     pub region: Option<String>,
     /// Another address of the service. Left out: from the environment (`AWS_ENDPOINT_URL`).
     pub endpoint: Option<String>,
-    /// A profile of the AWS configuration files.
+    /// A profile of the AWS configuration files, whose credentials are used, and whose region where neither `region` nor the queue's URL says one. Left out: the usual AWS chain.
     pub profile: Option<String>,
     /// The most messages in one answer, 1 to 10; always 1 on FIFO queues.
     #[schemars(range(min = 1, max = 10))]
@@ -426,7 +426,7 @@ pub struct SenderOptions {
     pub max_message_bytes: Option<u32>,
     /// SQS: where credentials are read from: `file://` or `pms://`. Left out: the usual AWS chain.
     pub credentials_uri: Option<String>,
-    /// MQTT: the topic of messages whose binding names none.
+    /// MQTT: the topic of messages that the address of their binding does not fit: they do not have a header that it names, or what it comes to is no topic. Left out: such messages are dead-lettered, or treated as `on_permanent_failure` says.
     pub default_topic: Option<String>,
     /// MQTT: the quality of service, 0 to 2; 2 is published as 1. With 0 the broker confirms nothing, and a lost connection loses messages. Left out: 1.
     #[schemars(range(max = 2))]
@@ -448,6 +448,6 @@ pub struct Binding {
     /// Whose lease guards its outbox. Left out: the route's session.
     #[serde(default)]
     pub session_id: Option<Id>,
-    /// The topic or queue, for MQTT the topic to publish to; `{header}` is replaced by a header of the message, and a message without that header is dead-lettered as `ADDRESS_TEMPLATE`.
+    /// The topic or queue, for MQTT the topic to publish to; `{header}` is replaced by a header of the message, and a message without that header goes to the sender's `default_topic`, else it is dead-lettered as `ADDRESS_TEMPLATE`.
     pub address: String,
 }
