@@ -67,7 +67,12 @@ pub fn route(id: &str, receiver: &str) -> LegOptions {
     LegOptions {
         route: id.into(),
         receiver: receiver.into(),
-        destination: Destination { binding: "b".to_owned(), address: format!("sqs://{id}"), session: "s".to_owned() },
+        destination: Destination {
+            binding: "b".to_owned(),
+            address: format!("sqs://{id}"),
+            session: "s".to_owned(),
+            ..Destination::default()
+        },
         delivery: Delivery::Logged,
         policy: policy(),
         limits: BatchLimits { entries: 10, bytes: 262_144, entry_bytes: 200_000 },

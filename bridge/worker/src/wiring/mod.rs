@@ -284,7 +284,12 @@ fn leg_parts(config: &Config, route: &Route, session: &str, sinks: &[(String, Ar
         Ok(LegParts {
             route: route.id.to_string(),
             receiver: route.receiver_id.to_string(),
-            destination: Destination { binding: binding.id.to_string(), address: binding.address.clone(), session: session.to_owned() },
+            destination: Destination {
+                bridge: config.bridge.id.to_string(),
+                binding: binding.id.to_string(),
+                address: binding.address.clone(),
+                session: session.to_owned(),
+            },
             sink: sink.1.at(&binding.address).unwrap_or_else(|| Arc::clone(&sink.1)),
             delivery: Delivery::of(route.delivery_mode, &route.policy),
             policy: route.policy.clone(),
