@@ -18,6 +18,9 @@ pub const TOMBSTONE_PAYLOAD_BYTES: usize = 4096;
 pub struct DeadLetter {
     /// The entry's id: writing the same letter again changes nothing.
     pub id: EntryId,
+    /// The bridge that it came by; empty in a letter of a release that did not say so.
+    #[serde(default)]
+    pub bridge: String,
     /// The route that it came by.
     pub route: String,
     /// The binding that it was bound for; empty where none was found.
@@ -98,6 +101,8 @@ impl DeadLetterState {
 /// Where a leg's entries are bound for: what a dead letter tells of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Destination {
+    /// The bridge's id.
+    pub bridge: String,
     /// The binding's id.
     pub binding: String,
     /// The binding's address.
@@ -112,6 +117,7 @@ impl DeadLetter {
     pub fn new(entry: &Entry, destination: &Destination, fault: &Fault, attempts: u32, failed_at: UnixMillis) -> Self {
         Self {
             id: entry.id,
+            bridge: destination.bridge.clone(),
             route: entry.route.to_string(),
             binding: entry.binding.to_string(),
             session: destination.session.clone(),

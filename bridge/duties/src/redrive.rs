@@ -31,7 +31,7 @@ pub struct Ports {
     pub letters: Arc<dyn DeadLetters>,
     /// Their way back.
     pub redrives: Arc<dyn Redrives>,
-    /// Destinations by the sender's id, for routes without an outbox.
+    /// Destinations by the sender's id, for routes without an outbox. Letters for another one are left as [`Reason::OutOfReach`], in a dry run too.
     pub sinks: BTreeMap<String, Arc<dyn Sink>>,
     /// The clocks.
     pub clock: Arc<dyn Clock>,
@@ -241,6 +241,9 @@ impl<'a> Run<'a> {
                 tokio::time::sleep(wait).await;
             }
             let ended = |end| Ended { id, end, broken: None };
+            if let Some(message) = out_of_reach(&action, ports) {
+                return ended(End::Skipped(Reason::OutOfReach, message));
+            }
             if request.dry_run {
                 return ended(match action {
                     Action::Skip { reason, message, .. } => End::Skipped(reason, message),
@@ -260,8 +263,7 @@ impl<'a> Run<'a> {
                 }
                 Action::Send { letter, sender, entry } => {
                     let Some(sink) = ports.sinks.get(sender) else {
-                        let message = format!("the sender of route `{}` is not at hand", letter.route);
-                        return ended(End::Failed(Reason::Internal, message));
+                        return ended(End::Skipped(Reason::OutOfReach, String::new()));
                     };
                     let sink = sink.at(&letter.address).unwrap_or_else(|| Arc::clone(sink));
                     if let Err(fault) = send(sink.as_ref(), entry, &attempt).await {
@@ -287,6 +289,18 @@ impl<'a> Run<'a> {
             }
         }
     }
+}
+
+/// Why nobody here could send what `action` would send, if that is so.
+fn out_of_reach(action: &Action, ports: &Ports) -> Option<String> {
+    let Action::Send { letter, sender, .. } = action else { return None };
+    (!ports.sinks.contains_key(sender)).then(|| {
+        format!(
+            "route `{}` sends past the outbox through `{sender}`, an MQTT broker's sender, which is not connected here: \
+             `causeway dlq redrive --mode queue --yes` sends it from where that broker is reached",
+            letter.route
+        )
+    })
 }
 
 fn failed(id: causeway_core::identity::EntryId, store: Store, fault: Fault) -> Ended {

@@ -234,6 +234,23 @@ async fn a_route_without_an_outbox_is_sent_first_and_marked_then() {
     assert_eq!(world.in_state(DeadLetterState::Redriven).await, 1);
 }
 
+#[tokio::test]
+async fn what_goes_to_a_broker_goes_through_the_outbox_and_past_it_is_refused_by_name() {
+    let world = world([letter(1, "to-broker"), letter(2, "direct-to-broker"), letter(3, "direct")]).await;
+    let report = world.run(&json!({"all": true, "dry_run": false})).await;
+    assert_eq!(counts(&report), (3, 1, 2, 0, 0), "the owner publishes what is put back into its mailbox");
+    let mail = world.outbox.read_mail(&MailboxName::new(BRIDGE, "s").unwrap(), 99).await.unwrap();
+    assert_eq!(mail.iter().map(|mail| (mail.entry.id, mail.entry.redrives())).collect::<Vec<_>>(), [(letter(1, "to-broker").id, 1)]);
+    for dry_run in [true, false] {
+        let report = world.run(&json!({"all": true, "dry_run": dry_run, "mode": "queue"})).await;
+        assert_eq!(counts(&report), (2, 1, 1, 0, 0), "nobody is kept from the queue's");
+        let error = &report.tally.errors[0];
+        assert_eq!((error.id.clone(), error.code), (letter(2, "r").id.to_string(), "out_of_reach"));
+        assert!(error.message.contains("`direct-to-broker`") && error.message.contains("dlq redrive --mode queue"), "{}", error.message);
+    }
+    assert_eq!((world.sink.accepted().len(), world.in_state(DeadLetterState::Dead).await), (1, 1), "it stays dead");
+}
+
 /// Five messages of two ordered groups lie dead; consumers must see all five again, each in its group, each group in its order, nothing of them
 /// changed: what a queue's own dead-letter queue is known to get wrong.
 #[tokio::test]

@@ -99,7 +99,7 @@ fn a_newer_releases_store_is_left_alone() {
     SqliteStore::create(&path).unwrap();
     rusqlite::Connection::open(&path).unwrap().pragma_update(None, "user_version", 99).unwrap();
     for mode in [OpenMode::ReadWrite, OpenMode::ReadOnly] {
-        refused(SqliteStore::open(&path, mode), "STORE_NEWER_SCHEMA", &["schema version 99", "knows 3", "run that release"]);
+        refused(SqliteStore::open(&path, mode), "STORE_NEWER_SCHEMA", &["schema version 99", "knows 4", "run that release"]);
     }
 }
 
@@ -113,6 +113,7 @@ fn of_version_1(path: &Path) {
         ALTER TABLE dlq DROP COLUMN redriven_by;
         ALTER TABLE dlq DROP COLUMN dropped_bytes;
         ALTER TABLE dlq DROP COLUMN expires_at;
+        ALTER TABLE dlq DROP COLUMN bridge;
         ALTER TABLE outbox DROP COLUMN revision;
         ALTER TABLE outbox DROP COLUMN retired;
         ALTER TABLE subscription_baselines DROP COLUMN generation;
@@ -128,7 +129,7 @@ async fn an_older_releases_store_is_brought_up_to_date_and_loses_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("causeway.db");
     of_version_1(&path);
-    let says = ["schema version 1", "keeps 3", "start the worker", "stores create"];
+    let says = ["schema version 1", "keeps 4", "start the worker", "stores create"];
     refused(SqliteStore::open(&path, OpenMode::ReadOnly), "STORE_OLDER_SCHEMA", &says);
     let store = open(&path).unwrap();
     let outbox = store.outbox();
@@ -150,6 +151,7 @@ async fn what_an_older_release_remembered_has_had_no_generation() {
     let path = folder.path().join("causeway.db");
     SqliteStore::create(&path).unwrap();
     let sql = "ALTER TABLE subscription_baselines DROP COLUMN generation;
+        ALTER TABLE dlq DROP COLUMN bridge;
         INSERT INTO subscription_baselines (storage_identity) VALUES ('s');
         INSERT INTO managed_subscriptions (storage_identity, filter) VALUES ('s', 'a');
         PRAGMA user_version = 2;";
@@ -166,7 +168,7 @@ fn create_brings_an_older_releases_store_up_to_date() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("causeway.db");
     of_version_1(&path);
-    assert_eq!(SqliteStore::create(&path).unwrap(), [format!("schema version 3 in file {}, which had 1", path.display())]);
+    assert_eq!(SqliteStore::create(&path).unwrap(), [format!("schema version 4 in file {}, which had 1", path.display())]);
     assert!(SqliteStore::create(&path).unwrap().is_empty());
 }
 

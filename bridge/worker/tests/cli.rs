@@ -33,7 +33,12 @@ fn the_commands_on_configurations_are_there() {
     let path = dir.path().join("starter.yaml").display().to_string();
     assert_eq!(causeway(&["init", "--output", &path]).code, 0);
     assert_eq!(causeway(&["init", "--output", &path]).code, 2, "an existing file stays as it is");
-    assert_eq!(causeway(&["check", &path]).code, 0);
+    let checked = causeway(&["check", "--json", &path]);
+    let told: Value = serde_json::from_str(&checked.stdout).unwrap();
+    assert_eq!((checked.code, &told["faults"], &told["not_built"]), (0, &serde_json::json!([]), &serde_json::json!([])), "{told}");
+    let named = causeway(&["init", "--id", "plant-7", "--clustered"]).stdout;
+    assert!(named.contains("\n  id: plant-7 ") && named.contains("client_id: plant-7 ") && !named.contains("my-bridge"), "{named}");
+    assert_eq!(causeway(&["init", "--id", "plant 7"]).code, 2);
 }
 
 #[test]

@@ -90,7 +90,7 @@ fn letter(id: u128) -> DeadLetter {
         redrive: None,
         message,
     };
-    let destination = Destination { binding: "b".into(), address: "q".into(), session: "s".into() };
+    let destination = Destination { binding: "b".into(), address: "q".into(), session: "s".into(), ..Destination::default() };
     // Many in one millisecond: ties must not stall a listing.
     DeadLetter::new(&entry, &destination, &Fault::new(FaultCode::InvalidPayload, "no"), 1, UnixMillis(1_700_000_000_000 + id as u64 / 50))
 }

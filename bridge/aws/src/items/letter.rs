@@ -20,6 +20,8 @@ pub const FIRST: &str = "0";
 pub const TTL: &str = "ttl";
 /// The sort key of the indexes: when it failed and its id, so that no two letters are equal.
 pub const FAILED_SORT: &str = "failed_sort";
+/// The bridge that a letter came by: several may keep theirs in one table.
+pub const BRIDGE: &str = "bridge_id";
 /// The partition key of the index by route.
 pub const ROUTE: &str = "route_id";
 /// The partition key of the index by category.
@@ -140,6 +142,7 @@ fn facts(letter: &DeadLetter) -> Item {
     let last_error = shortened(&letter.last_error, MAX_LAST_ERROR);
     let texts = [
         ("message_id", letter.id.to_string()),
+        (BRIDGE, letter.bridge.clone()),
         ("binding", letter.binding.clone()),
         ("session", letter.session.clone()),
         ("source", letter.source.clone()),
@@ -203,6 +206,8 @@ pub fn decode_facts(first: &Item) -> Result<DeadLetter, ItemError> {
     let category = text(first, CATEGORY)?;
     Ok(DeadLetter {
         id: text(first, "message_id")?.parse().map_err(|_| ItemError::Unreadable("message_id"))?,
+        // Letters of earlier releases do not say.
+        bridge: if first.contains_key(BRIDGE) { own(BRIDGE)? } else { String::new() },
         route: if first.contains_key(ROUTE) { own(ROUTE)? } else { String::new() },
         binding: own("binding")?,
         session: own("session")?,
@@ -335,13 +340,14 @@ mod tests {
 
     fn letter() -> impl Strategy<Value = DeadLetter> {
         let payload = prop_oneof![any::<Vec<u8>>(), any::<String>().prop_map(String::into_bytes)];
-        let texts = proptest::collection::vec(any::<String>(), 8);
+        let texts = proptest::collection::vec(any::<String>(), 9);
         let state = prop_oneof![Just(DeadLetterState::Dead), Just(DeadLetterState::Redriven), Just(DeadLetterState::Parked)];
         let redriven = proptest::option::of((any::<u64>(), any::<String>(), any::<u64>()));
         (any::<(u128, u32, u32, u32, u32, u8, bool)>(), texts, payload, properties(), state, 0_usize..5, redriven).prop_map(
             |((id, attempts, redrive_count, failed, received, qos, retain), texts, payload, properties, state, class, redriven)| {
                 DeadLetter {
                     id: Id128(id),
+                    bridge: texts[8].clone(),
                     route: texts[0].clone(),
                     binding: texts[1].clone(),
                     session: texts[2].clone(),
@@ -384,6 +390,14 @@ mod tests {
             prop_assert!(sizes_fit(&encoded));
             prop_assert_eq!(decode(&encoded.first, &encoded.chunks).unwrap(), letter);
         }
+    }
+
+    #[test]
+    fn a_letter_that_does_not_say_its_bridge_is_read() {
+        let mut encoded = encode(&DeadLetter { bridge: "plant".to_owned(), ..decode_default() }, None);
+        assert_eq!(text(&encoded.first, BRIDGE).unwrap(), "plant");
+        encoded.first.remove(BRIDGE);
+        assert_eq!(decode(&encoded.first, &[]).unwrap(), decode_default());
     }
 
     #[test]

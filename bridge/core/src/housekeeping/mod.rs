@@ -65,7 +65,11 @@ impl Judge {
     #[must_use]
     pub fn destination_of(&self, entry: &Entry) -> Destination {
         let known = self.routes.route(&entry.route).and_then(|facts| facts.binding(&entry.binding)).map(|facts| facts.destination.clone());
-        known.unwrap_or_else(|| Destination { session: self.session.clone(), ..Destination::default() })
+        known.unwrap_or_else(|| Destination {
+            bridge: self.routes.bridge().to_owned(),
+            session: self.session.clone(),
+            ..Destination::default()
+        })
     }
 }
 

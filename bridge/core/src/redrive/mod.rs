@@ -35,6 +35,8 @@ pub enum Reason {
     Conflict,
     /// There is no letter of that id.
     NotFound,
+    /// It came by another bridge, which keeps its letters in the same table.
+    OtherBridge,
     /// No route of the configuration has the letter's name.
     RouteUnknown,
     /// Its route has no binding of the letter's name.
@@ -43,6 +45,8 @@ pub enum Reason {
     RouteWithoutOutbox,
     /// Its route has an outbox: past it, its order would be lost.
     RouteWithOutbox,
+    /// It goes past the outbox to a destination that whoever redrives does not reach: a function holds no connection to a broker.
+    OutOfReach,
     /// It was put back `max_redrives` times.
     MaxRedrives,
     /// A store or a queue asked for fewer requests, again and again.
@@ -60,10 +64,12 @@ impl Reason {
             Self::Expired => "expired",
             Self::Conflict => "conflict",
             Self::NotFound => "not_found",
+            Self::OtherBridge => "other_bridge",
             Self::RouteUnknown => "route_unknown",
             Self::BindingUnknown => "binding_unknown",
             Self::RouteWithoutOutbox => "route_without_outbox",
             Self::RouteWithOutbox => "route_with_outbox",
+            Self::OutOfReach => "out_of_reach",
             Self::MaxRedrives => "max_redrives",
             Self::Throttled => "throttled",
             Self::Internal => "internal",
@@ -130,6 +136,10 @@ pub fn plan(page: &[DeadLetter], request: &Request, routes: &Routes, now: UnixMi
 
 fn decide(letter: &DeadLetter, request: &Request, routes: &Routes, now: UnixMillis) -> Action {
     let skip = |reason, message: String| Action::Skip { id: letter.id, reason, message };
+    // Routes of two bridges may have one name. A letter that does not say its bridge is believed.
+    if !letter.bridge.is_empty() && letter.bridge != routes.bridge() {
+        return skip(Reason::OtherBridge, format!("it came by bridge `{}`, whose redrive puts it back", letter.bridge));
+    }
     let way = match (routes.way_of(letter), request.mode) {
         (Way::Unknown, _) => return skip(Reason::RouteUnknown, format!("no route of the configuration is named `{}`", letter.route)),
         (Way::NoBinding, _) => {

@@ -104,7 +104,12 @@ impl Routes {
         let facts = |route: &Route| {
             let session = config.receiver(&route.receiver_id).map(Receiver::source_name).unwrap_or_default();
             let bindings = route.bindings.iter().filter_map(|id| config.binding(id)).map(|binding| BindingFacts {
-                destination: Destination { binding: binding.id.to_string(), address: binding.address.clone(), session: session.clone() },
+                destination: Destination {
+                    bridge: bridge.to_owned(),
+                    binding: binding.id.to_string(),
+                    address: binding.address.clone(),
+                    session: session.clone(),
+                },
                 sender: binding.sender_id.to_string(),
             });
             RouteFacts { bindings: bindings.collect(), outbox: route.delivery_mode.needs_outbox(), session }

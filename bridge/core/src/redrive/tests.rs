@@ -37,12 +37,14 @@ fn letter(id: u128) -> DeadLetter {
         redrive: None,
         message,
     };
-    let destination = Destination { binding: "b".to_owned(), address: "queue-1".to_owned(), session: "plant".to_owned() };
+    let destination =
+        Destination { binding: "b".to_owned(), address: "queue-1".to_owned(), session: "plant".to_owned(), ..Destination::default() };
     DeadLetter::new(&entry, &destination, &Fault::new(FaultCode::InvalidPayload, "no"), 1, UnixMillis(NOW.0 - 30_000))
 }
 
 fn routes(address: &str, outbox: bool) -> Routes {
-    let destination = Destination { binding: "b".to_owned(), address: address.to_owned(), session: "plant".to_owned() };
+    let destination =
+        Destination { binding: "b".to_owned(), address: address.to_owned(), session: "plant".to_owned(), ..Destination::default() };
     let route = RouteFacts { bindings: vec![BindingFacts { destination, sender: "s".to_owned() }], session: "plant".to_owned(), outbox };
     Routes::with("plant-1", [("telemetry".to_owned(), route)].into(), vec!["plant".to_owned()]).unwrap()
 }
@@ -115,6 +117,27 @@ fn routes_decide_the_mode() {
     assert_eq!(reason("queue", &routes("q", false)), "sent");
     assert_eq!(reason("queue", &routes("q", true)), "route_with_outbox");
     assert_eq!(reason("outbox", &Routes::with("plant-1", [].into(), Vec::new()).unwrap()), "route_unknown");
+}
+
+#[test]
+fn letters_of_another_bridge_in_the_same_table_are_left_alone() {
+    let request = request(&json!({"all": true}));
+    for (bridge, left) in [("plant-2", true), ("plant-1", false), ("", false)] {
+        let actions = plan(&[DeadLetter { bridge: bridge.to_owned(), ..letter(7) }], &request, &routes("queue-1", true), NOW);
+        assert_eq!(matches!(only(&actions), Action::Skip { reason: Reason::OtherBridge, .. }), left, "{bridge}: {actions:?}");
+    }
+}
+
+/// The redrive does not publish: the owner of the log does, to the topic that the binding says now.
+#[test]
+fn what_is_bound_for_a_broker_goes_back_to_the_mailbox_of_its_session() {
+    let text = include_str!("../../../../tests/fixtures/valid/mqtt_to_mqtt.yaml");
+    let config = crate::config::load(&[crate::config::Source { name: "c", text }], &|_| None).unwrap().config;
+    let routes = Routes::of("telemetry", &config).unwrap();
+    let letter = DeadLetter { route: "main".to_owned(), binding: "to-queue".to_owned(), address: "out/7".to_owned(), ..letter(7) };
+    let actions = plan(&[letter], &request(&json!({"all": true})), &routes, NOW);
+    let Action::PutBack { mailbox, mail, .. } = only(&actions) else { panic!("{actions:?}") };
+    assert_eq!((mailbox.as_str(), &*mail.entry.binding, &mail.entry.address), ("MAIL#telemetry#broker", "to-queue", &None));
 }
 
 #[test]

@@ -68,7 +68,12 @@ pub fn route(id: &str, receiver: &str) -> LegOptions {
     LegOptions {
         route: id.into(),
         receiver: receiver.into(),
-        destination: Destination { binding: "b".to_owned(), address: format!("sqs://{id}"), session: "s".to_owned() },
+        destination: Destination {
+            binding: "b".to_owned(),
+            address: format!("sqs://{id}"),
+            session: "s".to_owned(),
+            ..Destination::default()
+        },
         delivery: Delivery::Logged,
         depth: None,
         breaker: None,

@@ -28,13 +28,20 @@ impl Clock for RealClock {
 }
 
 pub fn routes() -> Routes {
-    let destination = Destination { binding: "b".to_owned(), address: "queue-1".to_owned(), session: "s".to_owned() };
-    let route = |outbox| RouteFacts {
-        bindings: vec![BindingFacts { destination: destination.clone(), sender: "sender".to_owned() }],
+    let destination =
+        Destination { binding: "b".to_owned(), address: "queue-1".to_owned(), session: "s".to_owned(), ..Destination::default() };
+    let route = |sender: &str, outbox| RouteFacts {
+        bindings: vec![BindingFacts { destination: destination.clone(), sender: sender.to_owned() }],
         session: "s".to_owned(),
         outbox,
     };
-    let routes = [("r".to_owned(), route(true)), ("direct".to_owned(), route(false))];
+    // Of the broker's sender nobody has a connection.
+    let routes = [
+        ("r".to_owned(), route("sender", true)),
+        ("direct".to_owned(), route("sender", false)),
+        ("to-broker".to_owned(), route("broker", true)),
+        ("direct-to-broker".to_owned(), route("broker", false)),
+    ];
     Routes::with(BRIDGE, routes.into(), vec!["s".to_owned()]).unwrap()
 }
 
@@ -60,7 +67,8 @@ pub fn entry(id: u128, route: &str, expires_at: Option<UnixMillis>) -> Arc<Entry
 }
 
 pub fn letter(id: u128, route: &str) -> DeadLetter {
-    let destination = Destination { binding: "b".to_owned(), address: "queue-1".to_owned(), session: "s".to_owned() };
+    let destination =
+        Destination { binding: "b".to_owned(), address: "queue-1".to_owned(), session: "s".to_owned(), ..Destination::default() };
     DeadLetter::new(&entry(id, route, None), &destination, &Fault::new(FaultCode::InvalidPayload, "no"), 1, UnixMillis(5_000 + id as u64))
 }
 

@@ -23,11 +23,11 @@ pub struct SqliteDeadLetters {
 
 const PARK: &str = "
 INSERT INTO dlq (id, route, binding, session, source, address, category, error_code, reason, last_error, attempts, redrive_count, state,
-    failed_at, received_at, topic, qos, retain, headers, correlation_data, payload, redriven_at, redriven_by, dropped_bytes, expires_at)
+    failed_at, received_at, topic, qos, retain, headers, correlation_data, payload, redriven_at, redriven_by, dropped_bytes, expires_at, bridge)
 VALUES (:id, :route, :binding, :session, :source, :address, :category, :error_code, :reason, :last_error, :attempts, :redrive_count, :state,
-    :failed_at, :received_at, :topic, :qos, :retain, :headers, :correlation_data, :payload, :redriven_at, :redriven_by, :dropped_bytes, NULL)
+    :failed_at, :received_at, :topic, :qos, :retain, :headers, :correlation_data, :payload, :redriven_at, :redriven_by, :dropped_bytes, NULL, :bridge)
 ON CONFLICT (id) DO UPDATE
-SET route = excluded.route, binding = excluded.binding, session = excluded.session, source = excluded.source, address = excluded.address,
+SET bridge = excluded.bridge, route = excluded.route, binding = excluded.binding, session = excluded.session, source = excluded.source, address = excluded.address,
     category = excluded.category, error_code = excluded.error_code, reason = excluded.reason, last_error = excluded.last_error,
     attempts = excluded.attempts, state = excluded.state, failed_at = excluded.failed_at, received_at = excluded.received_at,
     topic = excluded.topic, qos = excluded.qos, retain = excluded.retain, headers = excluded.headers,
@@ -38,7 +38,7 @@ WHERE dlq.state = 'redriven' AND dlq.redrive_count = excluded.redrive_count";
 /// The columns in the order in which [`letter`] reads them.
 pub(super) const SELECT: &str = "
 SELECT id, route, binding, session, source, address, category, error_code, reason, last_error, attempts, redrive_count, state,
-    failed_at, received_at, topic, qos, retain, headers, correlation_data, payload, redriven_at, redriven_by, dropped_bytes FROM dlq";
+    failed_at, received_at, topic, qos, retain, headers, correlation_data, payload, redriven_at, redriven_by, dropped_bytes, bridge FROM dlq";
 
 const DELETE: &str = "DELETE FROM dlq WHERE id = ?";
 
@@ -88,7 +88,7 @@ fn park(connection: &Connection, letter: &DeadLetter) -> rusqlite::Result<()> {
     let correlation_data = properties.correlation_data.take();
     let headers = serde_json::to_string(&properties).map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
     connection.prepare_cached(PARK)?.execute(named_params! {
-        ":id": Id(letter.id), ":route": letter.route, ":binding": letter.binding, ":session": letter.session, ":source": letter.source,
+        ":id": Id(letter.id), ":bridge": letter.bridge, ":route": letter.route, ":binding": letter.binding, ":session": letter.session, ":source": letter.source,
         ":address": letter.address, ":category": letter.category.as_str(), ":error_code": letter.error_code, ":reason": letter.reason,
         ":last_error": letter.last_error, ":attempts": letter.attempts, ":redrive_count": letter.redrive_count,
         ":state": letter.state.as_str(), ":failed_at": Number(letter.failed_at.0), ":received_at": Number(letter.received_at.0),
@@ -145,6 +145,7 @@ pub(super) fn letter(row: &rusqlite::Row<'_>) -> rusqlite::Result<DeadLetter> {
     let (Id(id), Number(failed_at), Number(received_at)) = (row.get(0)?, row.get(13)?, row.get(14)?);
     Ok(DeadLetter {
         id,
+        bridge: row.get(24)?,
         route: row.get(1)?,
         binding: row.get(2)?,
         session: row.get(3)?,

@@ -5,7 +5,7 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 use std::path::Path;
 
 /// The version that this release writes, in `user_version`.
-pub(super) const VERSION: i64 = 3;
+pub(super) const VERSION: i64 = 4;
 
 /// The first version that was released.
 const FIRST: i64 = 1;
@@ -82,7 +82,7 @@ CREATE TABLE managed_subscriptions (
 ";
 
 /// What each version added to the one before, from version 2. Columns that are added are absent in older rows, which read as `false`, 0 or nothing.
-const UPGRADES: [&str; 2] = [
+const UPGRADES: [&str; 3] = [
     "
 ALTER TABLE outbox ADD COLUMN revision ANY;
 ALTER TABLE outbox ADD COLUMN retired INTEGER;
@@ -104,6 +104,7 @@ ALTER TABLE dlq ADD COLUMN expires_at ANY;
 CREATE INDEX dlq_by_expiry ON dlq (expires_at) WHERE expires_at IS NOT NULL;
 ",
     "ALTER TABLE subscription_baselines ADD COLUMN generation INTEGER;",
+    "ALTER TABLE dlq ADD COLUMN bridge TEXT NOT NULL DEFAULT '';",
 ];
 
 /// What a database turned out to be.
@@ -186,7 +187,8 @@ pub(super) fn verify(connection: &Connection) -> rusqlite::Result<()> {
             revision, retired FROM outbox LIMIT 0",
         "SELECT log, epoch, lanes, state FROM registry LIMIT 0",
         "SELECT id, route, binding, session, source, address, category, error_code, reason, last_error, attempts, redrive_count, state, failed_at,
-            received_at, topic, qos, retain, headers, correlation_data, payload, redriven_at, redriven_by, dropped_bytes, expires_at FROM dlq LIMIT 0",
+            received_at, topic, qos, retain, headers, correlation_data, payload, redriven_at, redriven_by, dropped_bytes, expires_at, bridge
+            FROM dlq LIMIT 0",
         "SELECT mailbox, id, posted_at, codec, body FROM mail LIMIT 0",
         "SELECT storage_identity, generation FROM subscription_baselines LIMIT 0",
         "SELECT storage_identity, filter FROM managed_subscriptions LIMIT 0",

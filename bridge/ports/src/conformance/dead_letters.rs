@@ -45,6 +45,7 @@ const CATEGORIES: [FaultClass; 5] =
 fn letter(id: u128, failed_at: u64) -> DeadLetter {
     DeadLetter {
         id: Id128(id),
+        bridge: "bridge".to_owned(),
         route: "telemetry".to_owned(),
         binding: "to-sqs".to_owned(),
         session: "plant-1".to_owned(),

@@ -50,6 +50,7 @@ fn mailbox() -> MailboxName {
 fn letter(id: u128, payload: impl Into<Bytes>) -> DeadLetter {
     DeadLetter {
         id: Id128(id),
+        bridge: "bridge".to_owned(),
         route: "telemetry".to_owned(),
         binding: "to-sqs".to_owned(),
         session: "s".to_owned(),

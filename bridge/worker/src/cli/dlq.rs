@@ -331,6 +331,7 @@ fn view(letter: &DeadLetter, with_payload: bool) -> Value {
     let mut view = json!({
         "id": letter.id,
         "state": letter.state,
+        "bridge_id": if letter.bridge.is_empty() { None } else { Some(&letter.bridge) },
         "route_id": letter.route,
         "binding_id": letter.binding,
         "session_id": letter.session,

@@ -11,12 +11,21 @@ use std::process::ExitCode;
 const STANDALONE: &str = include_str!("starter/standalone.yaml");
 const CLUSTERED: &str = include_str!("starter/clustered.yaml");
 
+/// What the files call the bridge, and its client at the broker.
+const PLACEHOLDER_ID: &str = "my-bridge";
+/// The folder of stores that the files name.
+const PLACEHOLDER_FOLDER: &str = "/var/lib/causeway";
+
 /// What `init` takes.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     /// Several replicas that share the work through DynamoDB, instead of one process with SQLite.
     #[arg(long)]
     pub clustered: bool,
+    /// The bridge's name, which is its client id at the broker too: letters, digits, `-` and `_`. Left out: `bridge-` and some random digits, so that no
+    /// two configurations throw each other off the broker.
+    #[arg(long, value_name = "NAME", value_parser = bridge_id)]
+    pub id: Option<String>,
     /// Where to write. An existing file is never overwritten. Left out: standard output.
     #[arg(long, short, value_name = "FILE")]
     pub output: Option<PathBuf>,
@@ -30,18 +39,45 @@ pub struct Args {
 /// # Errors
 /// Where the file exists or cannot be written, with exit code 2.
 pub fn run(args: &Args) -> Result<ExitCode, CliError> {
-    let starter = if args.clustered { CLUSTERED } else { STANDALONE };
+    let folder = args.output.as_deref().map_or(Path::new(""), |path| path.parent().unwrap_or(Path::new("")));
+    let starter = starter(args.clustered, &args.id.clone().map_or_else(random_id, Ok)?, folder);
     match &args.output {
         None if args.json => output::json(&json!({ "configuration": starter })),
         None => output::line(starter.trim_end()),
         Some(path) => {
-            create(path, starter).map_err(|error| CliError::unusable(format!("{}: {}", path.display(), reason(&error))))?;
+            create(path, &starter).map_err(|error| CliError::unusable(format!("{}: {}", path.display(), reason(&error))))?;
             if args.json {
                 return output::json(&json!({ "written": path.display().to_string() }));
             }
             output::line(&format!("{0} written. Edit it, then run `causeway check {0}`.", path.display()))
         }
     }
+}
+
+/// The configuration of a bridge `id` whose files, if it has any, stand in `folder`; empty: in the current one.
+fn starter(clustered: bool, id: &str, folder: &Path) -> String {
+    let text = if clustered { CLUSTERED } else { STANDALONE };
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    // What a subscription store is found by must not depend on where a command is run.
+    let folder = folder.canonicalize().ok().and_then(|folder| folder.to_str().map(str::to_owned)).filter(|folder| is_plain(folder));
+    let text = text.replace(PLACEHOLDER_ID, id);
+    folder.map_or(text.clone(), |folder| text.replace(PLACEHOLDER_FOLDER, folder.trim_end_matches('/')))
+}
+
+/// Whether a path means the same inside `${NAME:-…}` and as plain text of YAML.
+fn is_plain(path: &str) -> bool {
+    path.chars().all(|c| c.is_ascii_alphanumeric() || "/._+@-".contains(c))
+}
+
+fn random_id() -> Result<String, CliError> {
+    let mut digits = [0; 4];
+    getrandom::fill(&mut digits).map_err(|error| CliError::fault(format!("no random bits: {error}")))?;
+    Ok(format!("bridge-{:08x}", u32::from_be_bytes(digits)))
+}
+
+fn bridge_id(text: &str) -> Result<String, String> {
+    let fits = (1..=64).contains(&text.len()) && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
+    if fits { Ok(text.to_owned()) } else { Err("write 1 to 64 letters, digits, `-` and `_`".to_owned()) }
 }
 
 fn create(path: &Path, text: &str) -> io::Result<()> {
@@ -66,18 +102,37 @@ mod tests {
     use causeway_core::config::{Source, load, not_built};
 
     #[test]
-    fn both_starters_are_valid_without_any_variable() {
-        for (name, text) in [("standalone", STANDALONE), ("clustered", CLUSTERED)] {
-            let loaded = load(&[Source { name, text }], &|_| None).unwrap_or_else(|faults| panic!("{faults:#?}"));
-            assert!(loaded.warnings.iter().all(|fault| fault.code == "W_SUBSCRIPTIONS"), "{:#?}", loaded.warnings);
+    fn both_starters_are_valid_without_any_variable_and_without_a_warning_and_run_on_this_release() {
+        let folder = tempfile::tempdir().unwrap();
+        for clustered in [false, true] {
+            let text = starter(clustered, "plant_1", folder.path());
+            let loaded = load(&[Source { name: "starter", text: &text }], &|_| None).unwrap_or_else(|faults| panic!("{faults:#?}"));
+            assert_eq!(loaded.warnings, [], "clustered: {clustered}");
+            assert_eq!(not_built(&loaded), [], "clustered: {clustered}");
+            let session = &loaded.config.sessions[0].options.session;
+            assert_eq!((&*loaded.config.bridge.id, session.client_id.as_str()), ("plant_1", "plant_1"));
         }
     }
 
     #[test]
-    fn both_starters_run_on_this_release() {
-        for (name, text) in [("standalone", STANDALONE), ("clustered", CLUSTERED)] {
-            let loaded = load(&[Source { name, text }], &|_| None).unwrap();
-            assert_eq!(not_built(&loaded), [], "{name}");
+    fn two_starters_are_two_clients_of_the_broker() {
+        let ids: std::collections::BTreeSet<String> = (0..20).map(|_| random_id().unwrap()).collect();
+        assert_eq!(ids.len(), 20);
+        assert!(ids.iter().all(|id| bridge_id(id).is_ok() && id.len() <= 23), "every broker takes 23 letters and digits: {ids:?}");
+        for wrong in ["", "a b", "a/b", "é", &"x".repeat(65)] {
+            assert!(bridge_id(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn files_stand_beside_the_configuration_unless_their_folder_cannot_be_written_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let there = folder.path().canonicalize().unwrap();
+        assert!(starter(false, "b", folder.path()).contains(&format!("${{CAUSEWAY_DATA:-{}/causeway.db}}", there.display())));
+        let odd = folder.path().join("a } b");
+        std::fs::create_dir(&odd).unwrap();
+        for elsewhere in [&odd, &folder.path().join("none")] {
+            assert!(starter(false, "b", elsewhere).contains("${CAUSEWAY_DATA:-/var/lib/causeway/causeway.db}"));
         }
     }
 

@@ -267,7 +267,12 @@ fn legs_of(config: &Config, route: &Route, session: &str) -> Result<Vec<LegPlan>
         Ok(LegPlan {
             route: route.id.to_string(),
             receiver: route.receiver_id.to_string(),
-            destination: Destination { binding: binding.id.to_string(), address: binding.address.clone(), session: session.to_owned() },
+            destination: Destination {
+                bridge: config.bridge.id.to_string(),
+                binding: binding.id.to_string(),
+                address: binding.address.clone(),
+                session: session.to_owned(),
+            },
             sender: binding.sender_id.to_string(),
             delivery,
             depth: DepthLimit::of(delivery, &route.policy),

@@ -3,6 +3,7 @@ import { SECOND } from "../../budget.ts";
 import {
   type Condition,
   type DeliveryMode,
+  isClustered,
   isDurable,
   named,
   nanos,
@@ -213,6 +214,7 @@ function delivery(check: Check, at: string, route: Route): void {
       ["stores.outbox"],
     );
   }
+  logsOfProcesses(check, modeAt, route, mode);
   for (const [name, belongs] of [
     ["spill_after", "spill_outbox"],
     ["send_retry_budget", "direct_hold"],
@@ -253,6 +255,23 @@ function delivery(check: Check, at: string, route: Route): void {
         ["sessions", "bindings", "senders"],
       );
     }
+  }
+}
+
+/** Each process keeps what it received from a queue in a log of its own, under a lease of its own. */
+function logsOfProcesses(check: Check, modeAt: string, route: Route, mode: DeliveryMode): void {
+  const { config } = check;
+  const receiver = named(config.receivers, route.receiver_id);
+  const fromQueue = receiver?.transport === "sqs" && receiver.session_id === undefined;
+  const logged = mode !== "direct_hold" && config.stores?.outbox !== undefined;
+  if (fromQueue && logged && isClustered(config) && config.stores?.lease === undefined) {
+    check.error(
+      "E_LEASE_REQUIRED",
+      modeAt,
+      `${mode} from a queue requires stores.lease in a clustered bridge`,
+      "add `stores: {lease: {type: dynamodb}}`, or write `delivery_mode: direct_hold`",
+      ["stores.lease", "bridge.deployment_mode", "bridge.cluster.endpoints", "receivers"],
+    );
   }
 }
 

@@ -265,13 +265,15 @@ function protocol(check: Check, at: string, session: MqttSession): void {
 function stores(check: Check, at: string, session: Session): void {
   const { config } = check;
   const exclusive = session.session_mode === "exclusive";
-  if (exclusive && config.stores?.lease === undefined) {
+  // Else each process has a log of its own, under a lease of its own.
+  const ofProcesses = isClustered(config) && config.stores?.outbox !== undefined;
+  if ((exclusive || ofProcesses) && config.stores?.lease === undefined) {
     check.error(
       "E_LEASE_REQUIRED",
       `${at}.session_mode`,
-      `exclusive session "${session.id}" requires stores.lease to be configured`,
+      `${exclusive ? "exclusive" : "clustered"} session "${session.id}" requires stores.lease to be configured`,
       "add `stores: {lease: {type: dynamodb}}`",
-      ["stores.lease"],
+      ["stores.lease", "bridge.deployment_mode", "bridge.cluster.endpoints"],
     );
   }
   const subscribes = (config.receivers ?? []).some(

@@ -84,7 +84,12 @@ fn letters() -> Vec<DeadLetter> {
             message,
             redrive: None,
         };
-        let destination = Destination { binding: "to-sqs".to_owned(), address: "telemetry".to_owned(), session: "mqtt-conn".to_owned() };
+        let destination = Destination {
+            binding: "to-sqs".to_owned(),
+            address: "telemetry".to_owned(),
+            session: "mqtt-conn".to_owned(),
+            ..Destination::default()
+        };
         DeadLetter::new(&entry, &destination, &Fault::new(FaultCode::NotAuthorized, "the queue's policy refused it"), 5, received_at)
     };
     (0..5).map(letter).collect()

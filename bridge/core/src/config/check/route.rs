@@ -235,6 +235,7 @@ fn delivery(check: &mut Check<'_>, at: &str, route: &Route) {
             "add `stores: {outbox: {type: sqlite, options: {path: …}}}`, or dynamodb",
         );
     }
+    logs_of_processes(check, &mode_at, route);
     for (name, belongs) in [("spill_after", DeliveryMode::SpillOutbox), ("send_retry_budget", DeliveryMode::DirectHold)] {
         let path = format!("{at}.policy.{name}");
         if mode != belongs && check.is_set(&path) {
@@ -261,6 +262,26 @@ fn delivery(check: &mut Check<'_>, at: &str, route: &Route) {
     }
     if mode == DeliveryMode::DirectHold {
         direct_hold(check, at, route);
+    }
+}
+
+/// A queue has no session that one process could own: in a clustered bridge each process keeps what it received in a log of its own, which nothing but a
+/// lease fences, and which nobody takes over without one when its process is gone. What a session asks for is a rule of sessions.
+fn logs_of_processes(check: &mut Check<'_>, mode_at: &str, route: &Route) {
+    let config = check.config;
+    let from_queue = config.receiver(&route.receiver_id).is_some_and(Receiver::is_queue);
+    let logged = route.delivery_mode.needs_outbox() && config.stores.outbox.is_some();
+    if from_queue && logged && config.bridge.is_clustered() && config.stores.lease.is_none() {
+        check.error(
+            "E_LEASE_REQUIRED",
+            mode_at,
+            &["stores.lease", "bridge.deployment_mode", "bridge.cluster.endpoints", "receivers"],
+            format!(
+                "{} from a queue requires stores.lease in a clustered bridge: each process has a log of its own, which another one takes over by its lease",
+                route.delivery_mode.as_str()
+            ),
+            "add `stores: {lease: {type: dynamodb}}`, or write `delivery_mode: direct_hold`",
+        );
     }
 }
 
