@@ -22,7 +22,7 @@ fn the_version_and_the_metrics_are_told() {
 
 #[test]
 fn the_commands_on_configurations_are_there() {
-    let not_built = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/valid/clustered_share.yaml");
+    let scenario = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/vectors/scenario.yaml");
     let checked = causeway(&["check", scenario]);
     assert_eq!(checked.code, 0, "{}{}", checked.stdout, checked.stderr);
     let budgets: Value = serde_json::from_str(&causeway(&["budget", "--json", scenario]).stdout).unwrap();
@@ -66,7 +66,7 @@ fn what_cannot_be_used_ends_with_2_and_a_line_that_says_what_to_do() {
     let unknown = write("unknown.yaml", "bridge: {id: b, instance: x}");
     let usable = write("usable.yaml", &config(dir.path(), "mqtt://127.0.0.1:9", 0, ""));
     let missing = dir.path().join("none.yaml").display().to_string();
-    let scenario = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/vectors/scenario.yaml");
+    let not_built = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/valid/clustered_share.yaml");
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let in_use = write("in-use.yaml", &config(dir.path(), "mqtt://127.0.0.1:9", taken.local_addr().unwrap().port(), ""));
     let cases: [(&[&str], &str); 10] = [
