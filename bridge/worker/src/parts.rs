@@ -6,6 +6,7 @@ use crate::telemetry::Metrics;
 use causeway_core::config::model::{DrainCeiling, OutboxOptions, Policy};
 use causeway_core::dead_letter::Destination;
 use causeway_core::dispatch::Dispatch;
+use causeway_core::drain::Pacing;
 use causeway_core::hold::Order;
 use causeway_core::identity::LogName;
 use causeway_core::lease::Held;
@@ -212,6 +213,8 @@ pub struct LegParts {
     pub sink: Arc<dyn Sink>,
     /// How its messages get there.
     pub delivery: Delivery,
+    /// How retries and recovery are paced; `None`: they are not.
+    pub pacing: Option<Pacing>,
     /// What to do with entries that do not go through.
     pub policy: Policy,
 }

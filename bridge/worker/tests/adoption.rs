@@ -109,6 +109,7 @@ impl Process {
                 destination: Destination { binding: "b".to_owned(), ..Destination::default() },
                 sink: Arc::clone(&world.sink) as Arc<dyn Sink>,
                 delivery: Delivery::Logged,
+                pacing: None,
                 policy: Policy::default(),
             }],
             outbox: Some(Arc::clone(&world.outbox) as Arc<dyn Outbox>),

@@ -75,6 +75,7 @@ fn start<S: LogStore + 'static>(
             destination: Destination { binding: "b".to_owned(), ..Destination::default() },
             sink: Arc::clone(sink) as Arc<dyn Sink>,
             delivery: Delivery::Logged,
+            pacing: None,
             policy: Policy::default(),
         }],
         outbox: Some(Arc::clone(store) as Arc<dyn Outbox>),

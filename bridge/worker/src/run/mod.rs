@@ -557,6 +557,7 @@ fn leg_options(parts: &LegParts) -> LegOptions {
         receiver: parts.receiver.as_str().into(),
         destination: parts.destination.clone(),
         delivery: parts.delivery,
+        pacing: parts.pacing,
         policy: Policy::from(&parts.policy),
         limits: BatchLimits { entries: limits.batch_entries, bytes: limits.batch_bytes, entry_bytes: limits.entry_bytes },
         size_of: Arc::new(move |entry| measure.size_of(entry)),

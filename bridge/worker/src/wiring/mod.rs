@@ -25,6 +25,7 @@ use causeway_core::config::model::{OutboxOptions, Receiver, Route, Session, Sess
 use causeway_core::config::{Config, Id, Secret, SqsSenderSettings, StoreBackend};
 use causeway_core::dead_letter::Destination;
 use causeway_core::dispatch::Dispatch;
+use causeway_core::drain::Pacing;
 use causeway_core::hold::Order;
 use causeway_core::identity::{LogName, partition_of_process};
 use causeway_core::lease::row::OwnerFacts;
@@ -287,6 +288,7 @@ fn leg_parts(config: &Config, route: &Route, session: &str, sinks: &[(String, Ar
             destination: Destination { binding: binding.id.to_string(), address: binding.address.clone(), session: session.to_owned() },
             sink: sink.1.at(&binding.address).unwrap_or_else(|| Arc::clone(&sink.1)),
             delivery: Delivery::of(route.delivery_mode, &route.policy),
+            pacing: route.session.as_ref().map(Pacing::from),
             policy: route.policy.clone(),
         })
     };

@@ -379,6 +379,7 @@ fn parts(host: &Host, clock: Arc<HostClock>, bits: Mutex<Rng>, stop: Cancellatio
             destination: Destination { binding: "b".to_owned(), ..Destination::default() },
             sink: Arc::clone(&shared) as Arc<dyn causeway_ports::Sink>,
             delivery: Delivery::Logged,
+            pacing: None,
             policy: Policy::default(),
         }],
         outbox: Some(Arc::clone(&shared) as Arc<dyn causeway_ports::Outbox>),
