@@ -97,21 +97,44 @@ impl Cell {
 /// How much of it.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Scale {
-    /// Messages of a cell.
-    pub messages: u64,
-    /// Messages a second.
-    pub rate: u64,
+    /// What flows, but for absences of SQS.
+    pub traffic: Traffic,
+    /// What flows while SQS is away, before and after that.
+    pub around_outage: Traffic,
     /// How long SQS is away.
     pub outage: Duration,
     /// Cells at a time.
     pub at_once: usize,
 }
 
+/// Messages, and how fast they are published.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Traffic {
+    /// Messages of a cell.
+    pub messages: u64,
+    /// Messages a second.
+    pub rate: u64,
+}
+
 impl Scale {
     /// What `scripts/chaos --matrix` plays.
-    pub const FULL: Self = Self { messages: 7_500, rate: 100, outage: Duration::from_secs(60), at_once: 6 };
+    pub const FULL: Self = Self {
+        traffic: Traffic { messages: 2_000, rate: 100 },
+        around_outage: Traffic { messages: 2_250, rate: 30 },
+        outage: Duration::from_secs(60),
+        at_once: 6,
+    };
     /// What `scripts/test` plays.
-    pub const SHORT: Self = Self { messages: 600, rate: 100, outage: Duration::from_secs(4), at_once: 5 };
+    pub const SHORT: Self = Self {
+        traffic: Traffic { messages: 600, rate: 100 },
+        around_outage: Traffic { messages: 600, rate: 100 },
+        outage: Duration::from_secs(4),
+        at_once: 5,
+    };
+
+    fn traffic(&self, harm: Harm) -> Traffic {
+        if harm == Harm::QueueAway { self.around_outage } else { self.traffic }
+    }
 }
 
 /// What became of a cell.
@@ -242,7 +265,8 @@ struct Settled {
 /// A broker, a queue, tables or files, a worker and traffic, for one cell alone.
 struct Bench {
     rig: Rig,
-    scale: Scale,
+    outage: Duration,
+    messages: u64,
     worker: Worker,
     consumer: Consumer,
     progress: Progress,
@@ -268,25 +292,37 @@ impl Bench {
             rig.launch.create_stores().await?;
         }
         let worker = rig.worker().await?;
-        let plan = Plan::new(scale.messages, 250);
+        let Traffic { messages, rate } = scale.traffic(cell.harm);
+        let plan = Plan::new(messages, 250);
         let consumer = Consumer::start(&rig.stack.aws.sqs, &rig.stack.queue_url, 2, Ledger::new(plan.clone()));
         let progress = Progress::default();
-        let publisher = Publisher { numbers: 0..plan.messages, plan, broker_port: rig.stack.broker.port(), rate: scale.rate };
+        let publisher = Publisher { numbers: 0..plan.messages, plan, broker_port: rig.stack.broker.port(), rate };
         let watched = progress.clone();
         let publishing = tokio::spawn(async move { publisher.run(&watched).await });
-        Ok(Self { rig, scale, worker, consumer, progress, publishing, exposures: Vec::new(), kills: 0, faults: Vec::new() })
+        Ok(Self {
+            rig,
+            outage: scale.outage,
+            messages,
+            worker,
+            consumer,
+            progress,
+            publishing,
+            exposures: Vec::new(),
+            kills: 0,
+            faults: Vec::new(),
+        })
     }
 
     async fn play(mut self, harm: Harm) -> Result<Settled> {
         match harm {
             Harm::Kill => {
                 for third in [1, 2] {
-                    self.published(self.scale.messages * third / 3).await?;
+                    self.published(self.messages * third / 3).await?;
                     self.kill().await?;
                 }
             }
             Harm::QueueAway => {
-                self.published(self.scale.messages / 10).await?;
+                self.published(self.messages / 10).await?;
                 self.away().await?;
             }
             Harm::PartialFailures => {
@@ -299,7 +335,7 @@ impl Bench {
                 self.store()?.inject(throttled("com.amazonaws.dynamodb.v20120810#ProvisionedThroughputExceededException"));
             }
         }
-        self.published(self.scale.messages).await?;
+        self.published(self.messages).await?;
         self.sqs()?.heal();
         self.store()?.heal();
         self.settle().await
@@ -309,9 +345,9 @@ impl Bench {
     async fn away(&mut self) -> Result<()> {
         let sqs = self.sqs()?;
         sqs.inject(Rule::always(Fault::ResetBefore));
-        tokio::time::sleep(self.scale.outage / 2).await;
+        tokio::time::sleep(self.outage / 2).await;
         sqs.supersede(Rule::always(Fault::FailBefore { status: 503, code: String::new() }));
-        tokio::time::sleep(self.scale.outage / 2).await;
+        tokio::time::sleep(self.outage / 2).await;
         ensure!(self.consumer.unique() < self.progress.acknowledged(), "all that was published arrived while SQS was away");
         sqs.heal();
         Ok(())
@@ -351,7 +387,7 @@ impl Bench {
         // What a clean stop were to repeat would arrive now.
         tokio::time::sleep(Duration::from_secs(2)).await;
         let account = self.consumer.finish().await?.settle(&published, &self.exposures);
-        Ok(Settled { account, expected: self.scale.messages, hits, faults: self.faults })
+        Ok(Settled { account, expected: self.messages, hits, faults: self.faults })
     }
 
     fn sqs(&self) -> Result<&Proxy> {
