@@ -135,6 +135,9 @@ async fn until(what: &str, mut reached: impl AsyncFnMut() -> bool) {
     }
 }
 
+/// Topic, payload, and user properties.
+type Published<'p> = (&'p str, Vec<u8>, &'p [(&'p str, &'p str)]);
+
 /// What SQS demands of every message, whether the emulator does or not.
 fn meets_the_rules_of_sqs(message: &Received) {
     assert!(!message.body().unwrap().is_empty(), "SQS refuses empty bodies");
@@ -156,7 +159,7 @@ async fn what_sqs_refuses_as_it_is_arrives_whole() {
     let pattern = |size: usize| -> Vec<u8> { (0..size).map(|index| [0xa0, 0xa1][index % 2]).collect() };
     let fourteen: Vec<(String, String)> = (1..=14).map(|number| (format!("p {number}"), format!("value {number}"))).collect();
     let fourteen: Vec<(&str, &str)> = fourteen.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-    let sent: Vec<(&str, Vec<u8>, &[(&str, &str)])> = vec![
+    let sent: Vec<Published<'_>> = vec![
         ("telemetry/size/1", pattern(10_239), &[]),
         ("telemetry/size/2", pattern(10_241), &[]),
         ("telemetry/size/3", pattern(131_072), &[]),
