@@ -74,8 +74,34 @@ impl AwsClients {
     /// # Errors
     /// `INVALID_CONFIG` where no region is set anywhere.
     pub fn dynamodb(&self) -> Result<aws_sdk_dynamodb::Client, Fault> {
+        self.dynamodb_at(None)
+    }
+
+    /// The same at another address of the service.
+    ///
+    /// # Errors
+    /// As [`Self::dynamodb`].
+    pub fn dynamodb_at(&self, endpoint: Option<&str>) -> Result<aws_sdk_dynamodb::Client, Fault> {
         self.config.region().ok_or_else(no_region)?;
-        Ok(aws_sdk_dynamodb::Client::new(&self.config))
+        let mut config = aws_sdk_dynamodb::config::Builder::from(&self.config);
+        if let Some(endpoint) = endpoint {
+            config = config.endpoint_url(endpoint);
+        }
+        Ok(aws_sdk_dynamodb::Client::from_conf(config.build()))
+    }
+
+    /// An ECS client, at another address of the service where one is given.
+    ///
+    /// # Errors
+    /// `INVALID_CONFIG` where no region is set anywhere.
+    #[cfg(feature = "ecs")]
+    pub fn ecs_at(&self, endpoint: Option<&str>) -> Result<aws_sdk_ecs::Client, Fault> {
+        self.config.region().ok_or_else(no_region)?;
+        let mut config = aws_sdk_ecs::config::Builder::from(&self.config);
+        if let Some(endpoint) = endpoint {
+            config = config.endpoint_url(endpoint);
+        }
+        Ok(aws_sdk_ecs::Client::from_conf(config.build()))
     }
 
     /// An SQS client for `region`, or for the region that was found. Its calls have no time limit of their own: a sender says for each batch

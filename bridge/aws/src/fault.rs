@@ -219,11 +219,16 @@ fn known_code(code: &str) -> Option<FaultCode> {
         | "AuthFailure"
         | "KmsAccessDenied"
         | "KmsOptInRequired" => FaultCode::NotAuthorized,
-        "ResourceNotFoundException" | "TableNotFoundException" | "QueueDoesNotExist" | "NonExistentQueue" | "InvalidAddress" => {
-            FaultCode::NotFound
-        }
+        "ResourceNotFoundException"
+        | "TableNotFoundException"
+        | "QueueDoesNotExist"
+        | "NonExistentQueue"
+        | "InvalidAddress"
+        | "ClusterNotFoundException"
+        | "ServiceNotFoundException" => FaultCode::NotFound,
         "ValidationException"
         | "ValidationError"
+        | "InvalidParameterException"
         | "InvalidParameterValue"
         | "InvalidParameterCombination"
         | "MissingParameter"

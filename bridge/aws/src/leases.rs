@@ -119,6 +119,17 @@ impl DynamoLeases {
         }
     }
 
+    /// The members of all bridges that keep their leases here, for tools that know a session and not its bridge. A record that cannot be read is left out.
+    ///
+    /// # Errors
+    /// The table cannot be read.
+    pub async fn members_of_all_bridges(&self) -> Result<Vec<MemberRecord>, Fault> {
+        let of_members = |request: ScanFluentBuilder| {
+            request.filter_expression("begins_with(#pk, :members)").expression_attribute_values(":members", s(member::PREFIX))
+        };
+        Ok(self.scan(of_members).await?.iter().filter_map(|item| member::decode(item).ok()).collect())
+    }
+
     fn no_key(&self, bridge: &str) -> Fault {
         let detail = format!("table `{}` keeps no members of a bridge called `{bridge}`: its name is empty or holds `#`", self.table);
         Fault::new(FaultCode::InvalidConfig, detail)

@@ -2,6 +2,8 @@
 
 pub mod client;
 pub mod dead_letters;
+#[cfg(feature = "ecs")]
+pub mod ecs;
 pub mod fault;
 pub mod items;
 pub mod leases;
@@ -15,6 +17,8 @@ mod transaction;
 pub use aws_sdk_dynamodb::Client as DynamoClient;
 pub use client::{AwsClients, AwsOptions};
 pub use dead_letters::{DynamoDeadLetters, DynamoRedrives};
+#[cfg(feature = "ecs")]
+pub use ecs::{EcsTasks, TaskArn};
 pub use leases::{DynamoLeases, LeaseUsage};
 pub use managed_subscriptions::DynamoManagedSubscriptions;
 pub use outbox::DynamoOutbox;

@@ -266,6 +266,21 @@ async fn a_fifo_queue_keeps_groups_in_order_and_takes_repetitions_once(emulator:
         let of_group: Vec<_> = received.iter().filter(|(_, of, _)| of == group).map(|(_, _, id)| id.clone()).collect();
         assert_eq!(of_group, entries.map(|entry| entry.id.to_string()), "{group}");
     }
+    let told = |id: u128, topic: &str| {
+        let user =
+            [("X-Bridge.ordering-key", "order 7"), ("x-bridge.Dedup-Id", "d 1")].map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let properties = Properties { user: user.to_vec(), ..Properties::default() };
+        entry(id, Message { topic: topic.to_owned(), payload: Bytes::from_static(b"told"), qos: 1, properties, ..Message::default() })
+    };
+    let told = [told(31, "x"), told(32, "y")];
+    assert_eq!(by_key.key_of(&told[0]), by_key.key_of(&told[1]), "the believed key takes the place of the topic");
+    assert_eq!(by_key.send(&told, TIMEOUT).await, vec![Outcome::Done(()); 2]);
+    let received = receive_in_order(&client, &url).await;
+    assert_eq!(
+        received.iter().map(|(_, group, _)| group.as_str()).collect::<Vec<_>>(),
+        ["order%207"],
+        "two entries of one believed id are one"
+    );
     let fixed = sink(Group::Fixed("all".to_owned()));
     assert_eq!(fixed.key_of(&first[0]), fixed.key_of(&first[1]), "one group is one line");
     assert_eq!(fixed.send(&[of_topic(21, "x"), of_topic(22, "y")], TIMEOUT).await, vec![Outcome::Done(()); 2]);

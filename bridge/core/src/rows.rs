@@ -44,11 +44,11 @@ pub struct Segment {
     pub epoch: Epoch,
     /// Random; by it the owner recognises its own write.
     pub segment_id: Id128,
-    /// How many entries `body` holds.
+    /// How many entries `body` holds. Of a segment in parts, the first tells them all and the others 0.
     pub count: u32,
-    /// How `body` is packed: [`CODEC_POSTCARD_ZSTD`].
+    /// What `body` is: [`CODEC_POSTCARD_ZSTD`] or [`CODEC_PART`].
     pub codec: u8,
-    /// The packed entries.
+    /// The packed entries, or a part of them.
     pub body: Bytes,
     /// When it was written, by the owner's wall clock.
     pub created_at: UnixMillis,
@@ -143,6 +143,56 @@ pub struct SettledRange {
 
 /// Packed by [`pack`]: entries in postcard, then zstd.
 pub const CODEC_POSTCARD_ZSTD: u8 = 1;
+
+/// A part of a segment whose packed entries do not fit into one row: a [`Part`] in postcard, then its piece of them. A release that does not know
+/// parts meets an unknown codec, and stops instead of taking the head past them.
+pub const CODEC_PART: u8 = 2;
+
+/// What one row of a segment in parts tells of itself.
+///
+/// The parts stand in consecutive slots, each written once the one before is known to stand. All of them, contiguous and of one epoch, are a
+/// segment, whose entries have their positions in the first one's slot; anything less was never confirmed to anybody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    /// The same in all parts of one segment, and in no other.
+    pub group: Id128,
+    /// Its number, from 0.
+    pub index: u32,
+    /// How many parts there are.
+    pub of: u32,
+    /// How the whole is packed.
+    pub codec: u8,
+}
+
+/// Cuts packed entries into the bodies of rows that hold `max_piece` bytes of them each.
+///
+/// # Errors
+/// [`PackError`] where the encoder fails, which no part of this program makes happen.
+pub fn split(packed: &Bytes, group: Id128, max_piece: usize) -> Result<Vec<Bytes>, PackError> {
+    let pieces = packed.chunks(max_piece.max(1));
+    let of = u32::try_from(pieces.len()).map_err(|_| PackError::Encode)?;
+    (0..of)
+        .zip(pieces)
+        .map(|(index, piece)| {
+            let part = Part { group, index, of, codec: CODEC_POSTCARD_ZSTD };
+            let mut body = postcard::to_allocvec(&part).map_err(|_| PackError::Encode)?;
+            body.extend_from_slice(piece);
+            Ok(Bytes::from(body))
+        })
+        .collect()
+}
+
+/// Reads what [`split`] wrote; `None` where the segment is whole in itself.
+///
+/// # Errors
+/// [`PackError::Damaged`] where the row is a part and does not say which.
+pub fn part(segment: &Segment) -> Result<Option<(Part, &[u8])>, PackError> {
+    if segment.codec != CODEC_PART {
+        return Ok(None);
+    }
+    let (part, piece) = postcard::take_from_bytes::<Part>(&segment.body).map_err(|_| PackError::Damaged)?;
+    if part.index < part.of { Ok(Some((part, piece))) } else { Err(PackError::Damaged) }
+}
 
 /// zstd level: higher ones gain a few per cent on such small bodies and cost several times the CPU.
 const ZSTD_LEVEL: i32 = 3;

@@ -8,7 +8,7 @@ use std::path::Path;
 fn what_is_generated_from_the_model_is_up_to_date() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let schema = serde_json::to_string_pretty(&json_schema()).unwrap() + "\n";
-    for (file, generated) in [("docs/CONFIG.md", reference_markdown()), ("infra/lib/generated/config.schema.json", schema)] {
+    for (file, generated) in [("docs/configuration.md", reference_markdown()), ("infra/lib/generated/config.schema.json", schema)] {
         if std::env::var_os("UPDATE_DOCS").is_some() {
             std::fs::write(root.join(file), &generated).unwrap();
         }

@@ -209,6 +209,8 @@ fn what_this_release_does_runs_and_what_it_does_not_is_named() {
         ("spill", include_str!("../../../tests/fixtures/valid/spill_outbox.yaml")),
         ("sqs", include_str!("../../../tests/fixtures/valid/sqs_to_sqs.yaml")),
         ("mixed", include_str!("../../../tests/fixtures/valid/mixed_session_modes.yaml")),
+        ("scenario", SCENARIO),
+        ("drain", include_str!("../../../tests/fixtures/valid/drain_strategies.yaml")),
         ("session", SESSION),
         ("older broker", OLDER_BROKER),
     ] {
@@ -216,7 +218,6 @@ fn what_this_release_does_runs_and_what_it_does_not_is_named() {
     }
     assert_eq!(not_built(&loaded(&[STANDALONE, "sessions: [{id: broker, lanes: 64}]"], &[])), [], "lanes");
     for (name, text, path) in [
-        ("pacing", SCENARIO, "routes[0].session.drain_strategy"),
         ("share", include_str!("../../../tests/fixtures/valid/clustered_share.yaml"), "sessions[0].session_mode"),
         ("mqtt", include_str!("../../../tests/fixtures/valid/mqtt_to_mqtt.yaml"), "senders[0].options.default_topic"),
         ("depth", include_str!("../../../tests/fixtures/valid/every_policy.yaml"), "routes[0].policy.max_outbox_depth"),

@@ -287,6 +287,7 @@ fn owner_options() -> OwnerOptions {
         receiver: "in".into(),
         destination: Destination { binding: "b".to_owned(), ..Destination::default() },
         delivery: Delivery::Logged,
+        pacing: None,
         policy,
         limits: BatchLimits { entries: 10, bytes: 1 << 20, entry_bytes: 1 << 20 },
         size_of: Arc::new(|entry| entry.message.payload.len()),

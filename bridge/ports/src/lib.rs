@@ -10,9 +10,11 @@ pub mod conformance;
 #[cfg(feature = "fake")]
 pub mod fake;
 mod redrive;
+mod tasks;
 
 pub use clock::SystemClock;
 pub use redrive::TwoStores;
+pub use tasks::{Described, TaskRecord, Tasks};
 
 use async_trait::async_trait;
 use causeway_core::dead_letter::{DeadLetter, DeadLetterState};

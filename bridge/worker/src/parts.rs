@@ -3,15 +3,17 @@
 use crate::hints::Hinter;
 use crate::status::{RouteStatus, StatusBoard};
 use crate::telemetry::Metrics;
-use causeway_core::config::model::{DrainCeiling, OutboxOptions, Policy};
+use causeway_core::config::model::{DrainCeiling, OutboxOptions};
 use causeway_core::dead_letter::Destination;
 use causeway_core::dispatch::Dispatch;
+use causeway_core::drain::Pacing;
 use causeway_core::hold::Order;
 use causeway_core::identity::LogName;
 use causeway_core::lease::Held;
+use causeway_core::log::writer::SegmentOptions;
 use causeway_core::member::MemberOptions;
 use causeway_core::outcome::{Fault, FaultCode};
-use causeway_core::worker::options::Delivery;
+use causeway_core::worker::options::{Delivery, Policy};
 use causeway_ports::{Clock, ConnectionGate, DeadLetters, Leases, Mailbox, MailboxName, ManagedSubscriptions, Outbox, Sink, Source};
 use core::time::Duration;
 use std::collections::BTreeSet;
@@ -123,7 +125,7 @@ pub struct SessionParts {
     /// Where others leave entries for this log; `None` where nobody can.
     pub mailbox: Option<MailboxParts>,
     /// The log's limits and lingers.
-    pub limits: OutboxOptions,
+    pub limits: LogLimits,
     /// After how long an entry handed to a send that never ended is taken up again; above every `send_timeout`.
     pub stale_claim: Duration,
     /// Where dead letters go; `None` where the configuration has no store for them (then no route may ask for one).
@@ -155,6 +157,33 @@ impl core::fmt::Debug for SessionParts {
             .field("log", &self.log)
             .field("legs", &self.legs)
             .finish_non_exhaustive()
+    }
+}
+
+/// How a log forms its segments and batches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogLimits {
+    /// How segments are formed.
+    pub segment: SegmentOptions,
+    /// How long a batch to a destination waits for more messages, under load.
+    pub send_linger: Duration,
+    /// How many messages may be settled ahead of one that is stuck.
+    pub max_settled_ahead: usize,
+}
+
+impl From<&OutboxOptions> for LogLimits {
+    fn from(options: &OutboxOptions) -> Self {
+        Self {
+            segment: SegmentOptions::from(options),
+            send_linger: options.send_linger.get(),
+            max_settled_ahead: options.max_settled_ahead as usize,
+        }
+    }
+}
+
+impl Default for LogLimits {
+    fn default() -> Self {
+        Self::from(&OutboxOptions::default())
     }
 }
 
@@ -212,6 +241,8 @@ pub struct LegParts {
     pub sink: Arc<dyn Sink>,
     /// How its messages get there.
     pub delivery: Delivery,
+    /// How retries and recovery are paced; `None`: they are not.
+    pub pacing: Option<Pacing>,
     /// What to do with entries that do not go through.
     pub policy: Policy,
 }

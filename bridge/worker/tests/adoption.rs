@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 use causeway_core::adoption::Adopter;
-use causeway_core::config::model::{Bridge, OutboxOptions, Policy};
+use causeway_core::config::model::Bridge;
 use causeway_core::dead_letter::Destination;
 use causeway_core::dispatch::Dispatch;
 use causeway_core::hold::Order;
@@ -15,12 +15,12 @@ use causeway_core::log::LogState;
 use causeway_core::member::MemberOptions;
 use causeway_core::outcome::{Fault, FaultCode, Outcome};
 use causeway_core::units::UnixMillis;
-use causeway_core::worker::options::Delivery;
+use causeway_core::worker::options::{Delivery, Policy};
 use causeway_local::memory::{MemoryLeases, MemoryOutbox};
 use causeway_ports::fake::{FakeBroker, FakeSink, SinkAnswer};
 use causeway_ports::{Leases, Outbox, Sink, SystemClock};
 use causeway_worker::adoption::{Adoptable, Adoption, run_and_retire};
-use causeway_worker::parts::{LeaseParts, LegParts, LogKind, RandomBits, SessionParts};
+use causeway_worker::parts::{LeaseParts, LegParts, LogKind, LogLimits, RandomBits, SessionParts};
 use causeway_worker::run::{RunError, SessionEnd};
 use causeway_worker::status::{RouteStatus, ServiceLevel, SessionStatus, StatusBoard};
 use causeway_worker::telemetry::Metrics;
@@ -109,13 +109,14 @@ impl Process {
                 destination: Destination { binding: "b".to_owned(), ..Destination::default() },
                 sink: Arc::clone(&world.sink) as Arc<dyn Sink>,
                 delivery: Delivery::Logged,
+                pacing: None,
                 policy: Policy::default(),
             }],
             outbox: Some(Arc::clone(&world.outbox) as Arc<dyn Outbox>),
             acknowledge: Order::OfArrival,
             lanes: 1,
             mailbox: None,
-            limits: OutboxOptions::default(),
+            limits: LogLimits::default(),
             stale_claim: Duration::from_secs(60),
             dead_letters: None,
             start_source: Arc::new(move |_| Box::new(source.source())),

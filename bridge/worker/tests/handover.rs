@@ -4,7 +4,7 @@
 mod common;
 
 use causeway_core::config::Secret;
-use causeway_core::config::model::{Bridge, OutboxOptions};
+use causeway_core::config::model::Bridge;
 use causeway_core::hold::Order;
 use causeway_core::identity::LogName;
 use causeway_core::lease::holder::Upkeep;
@@ -18,7 +18,7 @@ use causeway_worker::hints::{HintBoard, Hinter, PATH};
 use causeway_worker::http::serve::Bounds;
 use causeway_worker::http::transport::Transport;
 use causeway_worker::members::{Membership, is_fresh};
-use causeway_worker::parts::{LeaseParts, LogKind, RandomBits, SessionParts};
+use causeway_worker::parts::{LeaseParts, LogKind, LogLimits, RandomBits, SessionParts};
 use causeway_worker::run::{RunError, SessionEnd, run_session};
 use causeway_worker::status::{ServiceLevel, StatusBoard};
 use causeway_worker::telemetry::{Metrics, prometheus};
@@ -103,7 +103,7 @@ impl Member {
             acknowledge: Order::OfArrival,
             lanes: 1,
             mailbox: None,
-            limits: OutboxOptions::default(),
+            limits: LogLimits::default(),
             stale_claim: Duration::from_secs(60),
             dead_letters: None,
             start_source: Arc::new(move |_| Box::new(source.source())),

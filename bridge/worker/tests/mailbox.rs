@@ -1,7 +1,7 @@
 //! Several processes that poll one mailbox of one store: each piece comes into the log once, whoever moves it, and whoever is fenced meanwhile.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
-use causeway_core::config::model::{Bridge, OutboxOptions, Policy};
+use causeway_core::config::model::Bridge;
 use causeway_core::dead_letter::Destination;
 use causeway_core::dispatch::Dispatch;
 use causeway_core::hold::Order;
@@ -11,13 +11,13 @@ use causeway_core::message::{Entry, Message};
 use causeway_core::outcome::{Fault, FaultCode};
 use causeway_core::rows::{Row, unpack};
 use causeway_core::units::UnixMillis;
-use causeway_core::worker::options::Delivery;
+use causeway_core::worker::options::{Delivery, Policy};
 use causeway_local::memory::MemoryOutbox;
 use causeway_local::sqlite::{OpenMode, SqliteStore};
 use causeway_ports::SystemClock;
 use causeway_ports::fake::{FakeBroker, FakeSink, SinkAnswer};
 use causeway_ports::{LogStore, Mailbox, Outbox, Sink};
-use causeway_worker::parts::{LegParts, LogKind, MailboxParts, RandomBits, SessionParts};
+use causeway_worker::parts::{LegParts, LogKind, LogLimits, MailboxParts, RandomBits, SessionParts};
 use causeway_worker::run::{RunError, SessionEnd, run_session};
 use causeway_worker::status::StatusBoard;
 use causeway_worker::telemetry::Metrics;
@@ -75,13 +75,14 @@ fn start<S: LogStore + 'static>(
             destination: Destination { binding: "b".to_owned(), ..Destination::default() },
             sink: Arc::clone(sink) as Arc<dyn Sink>,
             delivery: Delivery::Logged,
+            pacing: None,
             policy: Policy::default(),
         }],
         outbox: Some(Arc::clone(store) as Arc<dyn Outbox>),
         acknowledge: Order::OfArrival,
         lanes: LANES,
         mailbox: Some(MailboxParts { store: Arc::clone(store) as Arc<dyn Mailbox>, name: mailbox(), poll: Duration::from_millis(5) }),
-        limits: OutboxOptions::default(),
+        limits: LogLimits::default(),
         stale_claim: Duration::from_secs(60),
         dead_letters: None,
         start_source: Arc::new(move |_| Box::new(broker.source())),

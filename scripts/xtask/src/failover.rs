@@ -1,5 +1,8 @@
 //! `failover`: takes the session from its owner again and again, and measures how long it is without full service.
 
+pub mod deployed;
+mod examine;
+
 use crate::cluster::Cluster;
 use crate::ledger::Ledger;
 use crate::ledger::consumer::Consumer;
@@ -21,7 +24,11 @@ use tokio::time::Instant;
 /// What the help adds.
 pub const EXPLANATION: &str = "The clock runs from the signal, or the cut, until the successor answers that it is at full service and the \
 lease row names it. After a cut, the owner first has to notice: the broker's silence for two and a half keep-alives (2 s here). That time is \
-added to the computed budget, which begins where the loss is known.";
+added to the computed budget, which begins where the loss is known.
+
+With --ecs the session is one of a deployed stack: ECS is asked to stop the owner's task, and the clock runs from that call until the lease row \
+names another owner, under a higher version, at full service. An owner writes its level of service with its next renewal, so that the time is long by \
+up to one renewal, and never short. docs/deploy.md says what it may do and how to read it.";
 
 /// Why the owner goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
@@ -72,21 +79,30 @@ impl Start {
 /// What to measure.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// How many times for each cell.
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000))]
-    pub runs: u32,
+    /// How many times for each cell. Left out: 10, and 1 with --ecs.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub runs: Option<u32>,
     /// Why the owner goes. Left out: each in turn.
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, conflicts_with = "ecs")]
     pub cause: Option<Cause>,
     /// Whether the successor runs already. Left out: first warm, then cold.
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, conflicts_with = "ecs")]
     pub start: Option<Start>,
     /// Messages a second that flow meanwhile; 0 for none.
-    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(..=5_000))]
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(..=5_000), conflicts_with = "ecs")]
     pub rate: u64,
     /// Print one JSON object on the last line of standard output.
     #[arg(long)]
     pub json: bool,
+    /// The other form.
+    #[command(flatten)]
+    pub deployed: deployed::Target,
+}
+
+impl Options {
+    fn runs(&self) -> u32 {
+        self.runs.unwrap_or(10)
+    }
 }
 
 /// The times of one cell, in seconds from the signal or the cut until the successor was at full service.
@@ -150,6 +166,9 @@ const KEEP_ALIVE: u16 = 2;
 /// # Errors
 /// A part does not start, nobody takes over, or the lease row contradicts what monitors say.
 pub async fn run(options: &Options) -> Result<bool> {
+    if let Some(cluster) = &options.deployed.ecs {
+        return deployed::run(cluster, &options.deployed, options.runs.unwrap_or(1), options.json).await;
+    }
     let dir = tempfile::Builder::new().prefix("causeway-failover-").tempdir().context("cannot create a temporary folder")?;
     let table = tokio::select! {
         table = measure(options, dir.path()) => table?,
@@ -178,7 +197,7 @@ async fn measure(options: &Options, dir: &Path) -> Result<Table> {
     let binary = crate::worker::binary().await?;
     let causes: Vec<Cause> = Cause::ALL.into_iter().filter(|cause| options.cause.is_none_or(|only| only == *cause)).collect();
     let starts: Vec<Start> = Start::ALL.into_iter().filter(|start| options.start.is_none_or(|only| only == *start)).collect();
-    let bar = bar(causes.len() * starts.len() * options.runs as usize);
+    let bar = bar(causes.len() * starts.len() * options.runs() as usize);
     let mut table = Table { lease_ttl_seconds: LEASE_TTL, messages_per_second: options.rate, store: "", network: None, cells: Vec::new() };
     // Two configurations: only where the broker's path is cut does the owner give up without it.
     for cut in [false, true] {
@@ -192,7 +211,7 @@ async fn measure(options: &Options, dir: &Path) -> Result<Table> {
         table.network = bench.network.as_ref().map(Network::describe).or(table.network);
         for start in &starts {
             for cause in &causes {
-                table.cells.push(bench.cell(*cause, *start, options.runs).await?);
+                table.cells.push(bench.cell(*cause, *start, options.runs()).await?);
             }
         }
         bench.end().await?;

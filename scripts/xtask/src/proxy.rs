@@ -1,9 +1,14 @@
 //! A proxy in front of an AWS service that injects faults: refuse before the call, lose the answer after it, delay, hang, or take single
 //! entries out of a batch. It also counts calls by operation, as an independent witness.
 
+mod capacity;
+
+pub use capacity::WriteUnits;
+
 use crate::random::Random;
 use anyhow::{Context as _, Result};
 use bytes::Bytes;
+use capacity::Capacity;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderName, TRANSFER_ENCODING};
@@ -12,7 +17,7 @@ use hyper_util::rt::TokioIo;
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
@@ -113,7 +118,8 @@ struct Shared {
     calls: Mutex<BTreeMap<String, u64>>,
     callers: Mutex<BTreeMap<(String, String), u64>>,
     random: Mutex<Random>,
-    injected: Mutex<u64>,
+    injected: Mutex<Vec<Instant>>,
+    capacity: Mutex<Option<Capacity>>,
     refused: Mutex<BTreeMap<String, u64>>,
     healed: watch::Sender<u64>,
 }
@@ -162,6 +168,7 @@ impl Proxy {
             callers: Mutex::default(),
             random: Mutex::new(Random::new(0)),
             injected: Mutex::default(),
+            capacity: Mutex::default(),
             refused: Mutex::default(),
             healed: watch::Sender::new(0),
         });
@@ -189,6 +196,11 @@ impl Proxy {
     /// Adds a rule. The first one that matches a call counts.
     pub fn inject(&self, rule: Rule) {
         lock(&self.shared.rules).push(rule);
+    }
+
+    /// Puts a rule in the place of all others, without a moment in between that has none.
+    pub fn supersede(&self, rule: Rule) {
+        *lock(&self.shared.rules) = vec![rule];
     }
 
     /// Takes all rules away and ends what hangs.
@@ -221,10 +233,33 @@ impl Proxy {
         lock(&self.shared.refused).get(code).copied().unwrap_or_default()
     }
 
+    /// How many calls the service itself refused, with whatever error.
+    #[must_use]
+    pub fn refusals(&self) -> u64 {
+        lock(&self.shared.refused).values().sum()
+    }
+
     /// How many calls a fault hit.
     #[must_use]
     pub fn injected(&self) -> u64 {
-        *lock(&self.shared.injected)
+        lock(&self.shared.injected).len() as u64
+    }
+
+    /// When faults hit calls, in order.
+    #[must_use]
+    pub fn injected_at(&self) -> Vec<Instant> {
+        lock(&self.shared.injected).clone()
+    }
+
+    /// From here on each partition key of DynamoDB lets so many write units through in a second, and refuses what is above that, as the service does.
+    pub fn limit_writes(&self, units_a_second: u32) {
+        *lock(&self.shared.capacity) = Some(Capacity::new(units_a_second));
+    }
+
+    /// What [`Self::limit_writes`] saw since.
+    #[must_use]
+    pub fn write_units(&self) -> WriteUnits {
+        lock(&self.shared.capacity).as_ref().map(Capacity::used).unwrap_or_default()
     }
 }
 
@@ -265,6 +300,9 @@ async fn handle(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Respo
         return hang_up();
     };
     let fault = shared.fault_for(&operation, &body);
+    if fault.is_none() && lock(&shared.capacity).as_mut().is_some_and(|capacity| !capacity.admits(&operation, &body, Instant::now())) {
+        return Ok(refusal(400, "com.amazonaws.dynamodb.v20120810#ProvisionedThroughputExceededException"));
+    }
     match fault {
         None => shared.forward(&parts, body).await,
         Some(Fault::FailBefore { status, code }) => Ok(refusal(status, &code)),
@@ -334,7 +372,7 @@ impl Shared {
         if rules[position].percent < 100 && lock(&self.random).below(100) >= u64::from(rules[position].percent) {
             return None;
         }
-        *lock(&self.injected) += 1;
+        lock(&self.injected).push(Instant::now());
         let rule = &mut rules[position];
         let fault = rule.fault.clone();
         if let Some(times) = &mut rule.times {

@@ -70,8 +70,21 @@ impl Rig {
         binary: std::path::PathBuf,
         adjust: impl FnOnce(&mut Settings),
     ) -> Result<Self> {
+        Self::on(Stack::start(options).await?, options, proxies, binary, adjust).await
+    }
+
+    /// The same on a stack that runs already.
+    ///
+    /// # Errors
+    /// A proxy finds no port, or a file cannot be written.
+    pub async fn on(
+        stack: Stack,
+        options: &StackOptions,
+        proxies: Option<Ipv4Addr>,
+        binary: std::path::PathBuf,
+        adjust: impl FnOnce(&mut Settings),
+    ) -> Result<Self> {
         std::fs::create_dir_all(&options.dir).with_context(|| format!("cannot create {}", options.dir.display()))?;
-        let stack = Stack::start(options).await?;
         let mut environment = stack.aws.environment();
         let proxies = if let Some(address) = proxies {
             let proxies = Proxies {

@@ -88,7 +88,9 @@ pub enum DeliveryMode {
 }
 
 impl DeliveryMode {
-    const fn name(self) -> &'static str {
+    /// As the configuration calls it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
         match self {
             Self::SharedOutbox => "shared_outbox",
             Self::DirectHold => "direct_hold",

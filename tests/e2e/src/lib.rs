@@ -58,6 +58,10 @@ pub struct Setup {
     pub layer: Option<&'static str>,
     /// Whether messages arrive with the topic that they were published to.
     pub keeps_topics: bool,
+    /// How many topics the messages go to.
+    pub topics: u64,
+    /// Whether noise fills the payloads, which packs badly.
+    pub noise: bool,
 }
 
 impl Setup {
@@ -80,6 +84,8 @@ impl Setup {
             max_in_flight: None,
             layer: None,
             keeps_topics: true,
+            topics: 50,
+            noise: true,
         }
     }
 }
@@ -134,7 +140,7 @@ impl Run {
             let relay = rig.stack.aws.create_queue("relay").await?;
             rig.launch.environment.insert(RELAY_QUEUE_URL.to_owned(), relay);
         }
-        let plan = Plan::new(setup.messages, setup.size);
+        let plan = Plan { devices: setup.topics, noise: setup.noise, ..Plan::new(setup.messages, setup.size) };
         let ledger = Ledger::new(plan.clone());
         let ledger = if setup.keeps_topics { ledger } else { ledger.of_any_topic() };
         let consumer = Consumer::start(&rig.stack.aws.sqs, &rig.settings.queue_url, 4, ledger);

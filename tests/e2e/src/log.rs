@@ -3,7 +3,8 @@
 use anyhow::{Context as _, Result};
 use causeway_aws::DynamoOutbox;
 use causeway_core::identity::{EntryId, LaneId, LogName, Slot};
-use causeway_core::rows::{Row, unpack};
+use causeway_core::log::parts::Assembly;
+use causeway_core::rows::{Row, part, unpack};
 use causeway_local::sqlite::{OpenMode, SqliteStore};
 use causeway_ports::Outbox;
 use xtask::ledger::payload::identify;
@@ -63,11 +64,17 @@ pub async fn waiting(outbox: &dyn Outbox, lanes: u32) -> Result<Vec<Waiting>> {
         let Some(tail) = outbox.read_tail(&log).await? else { continue };
         let head = outbox.read_head(&log).await?.unwrap_or_default();
         let mut after = Some(head.drained.max(tail.drained));
+        let mut assembly = Assembly::default();
         while let Some(from) = after {
             let page = outbox.read_page(&log, from, tail.slot).await?;
-            for (_, row) in &page.rows {
+            for (slot, row) in &page.rows {
                 let Row::Segment(segment) = row else { continue };
-                for entry in unpack(segment)? {
+                let whole = match part(segment)? {
+                    None => Some(segment.clone()),
+                    Some((part, piece)) => assembly.add(*slot, segment, part, piece).whole.map(|whole| whole.segment),
+                };
+                let Some(whole) = whole else { continue };
+                for entry in unpack(&whole)? {
                     let index = identify(&entry.message.payload).context("a payload of none of the plan's messages")?.index;
                     waiting.push(Waiting { lane, topic: entry.message.topic, index, id: entry.id });
                 }

@@ -87,6 +87,7 @@ impl World {
             } else if self.healed_at.is_none() && self.rng.chance(self.knobs.refused) {
                 Outcome::NotDone(CallFault::new(FaultCode::Throttled, "not now"))
             } else {
+                self.check_order_of_topic(entry);
                 if self.queue.take(entry) {
                     self.seen.note(Sight::EntrySentAgain);
                 }
@@ -98,6 +99,21 @@ impl World {
             self.seen.note(Sight::PartialBatch);
         }
         outcomes
+    }
+}
+
+impl World {
+    /// On a queue that orders by topic a message arrives first after all that came before it: but for those that end as dead letters, and those that
+    /// the broker forgot, whose last send may come late.
+    fn check_order_of_topic(&mut self, entry: &Entry) {
+        let number = crate::store::number_of(entry);
+        let poison = self.knobs.poison_every > 0 && number.is_multiple_of(self.knobs.poison_every);
+        if !self.knobs.keyed || poison || entry.redrives() > 0 || self.broker.forgotten().contains(&number) {
+            return;
+        }
+        if let Some(later) = self.queue.later_of_its_topic(number) {
+            self.fail(format!("S10: message {number} arrives for the first time after {later} of its topic"));
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::faults::{CONNECT_TIMEOUT, S, SOURCE_BACKOFF};
 use crate::worker::{DRAIN_TIMEOUT, SEND_BACKOFF, broker_hold_off, hold_off};
 use crate::world::World;
+use causeway_core::worker::options::Delivery;
 
 /// What a schedule of one fault is measured by.
 #[derive(Clone, Copy, Debug, Default)]
@@ -24,6 +25,14 @@ impl World {
         if acting.len() > 1 && !self.knobs.lawless {
             self.fail(format!("S4: {acting:?} may act at once"));
         }
+    }
+
+    /// Whether somebody else than the source has the message: the log, or where the source holds it the queue, a dead letter, or the mail that the
+    /// letter became.
+    pub(crate) fn may_be_forgotten(&self, message: u64) -> bool {
+        let among_letters = || self.stores.has_letter(message) || self.stores.letterbox.posted().any(|posted| posted == message);
+        let past_the_log = self.knobs.delivery != Delivery::Logged && (self.queue.has(message) || among_letters());
+        past_the_log || self.stores.was_stored(message)
     }
 
     /// Within which time after the faults ended everything has to be in order.

@@ -5,6 +5,7 @@ use crate::admission;
 use crate::broker::FILTER;
 use crate::rng::Rng;
 use causeway_core::timing::{BudgetTerms, Cadence, CadenceInput, MqttActivation, SECOND};
+use causeway_core::worker::options::Delivery;
 use std::collections::BTreeSet;
 
 /// A millisecond, in nanoseconds.
@@ -150,6 +151,14 @@ pub struct Knobs {
     pub window: usize,
     /// Lanes of the log.
     pub lanes: u32,
+    /// When the source is told.
+    pub delivery: Delivery,
+    /// The queue orders by topic: of one topic nothing arrives before what came before it.
+    pub keyed: bool,
+    /// Retries and recovery go in rounds.
+    pub paced: bool,
+    /// Owners do not know that it does: a rule that is left out.
+    pub keys_ignored: bool,
     /// Messages published.
     pub messages: u64,
     /// When faults end.
@@ -226,6 +235,10 @@ impl Knobs {
             keep_alive: rng.between(1, 5) * S,
             window: 1 + rng.index(20),
             lanes: 1,
+            delivery: Delivery::Logged,
+            keyed: false,
+            paced: false,
+            keys_ignored: false,
             messages: rng.between(20, 60),
             chaos_ends: ttl * 3,
             broker_step_down: rng.chance(0.6).then(|| rng.between(1, 10) * S),
@@ -238,6 +251,12 @@ impl Knobs {
             settings_refused: 0,
             misjudged: None,
         }
+    }
+
+    /// The same with another way to the queue, which orders by topic then.
+    #[must_use]
+    pub fn by(self, delivery: Delivery) -> Self {
+        Self { delivery, keyed: true, ..self }
     }
 
     /// What is known at first of what the session has subscribed.

@@ -28,6 +28,8 @@ mod wire;
 pub mod worker;
 pub mod world;
 
+use causeway_core::worker::options::Delivery;
+use core::time::Duration;
 use faults::Knobs;
 use reference::{LeaseRule, LogRule};
 use rng::Rng;
@@ -45,7 +47,18 @@ pub enum Mutant {
     MailGoesFirst,
     /// A move of mail puts the segment and leaves the mail where it is.
     MailStays,
+    /// Whoever holds messages takes a send whose outcome nobody knows for done.
+    HeldUnknownIsDone,
+    /// The same where messages spill.
+    SpilledUnknownIsDone,
+    /// Whoever holds messages pays no heed to topics.
+    HeldKeysIgnored,
 }
+
+/// The source holds a message until the queue has it.
+const HELD: Delivery = Delivery::Held { retry_budget: Duration::from_secs(1) };
+/// The same, and what takes longer goes to the log.
+const SPILLED: Delivery = Delivery::Spilled { after: Duration::from_millis(100) };
 
 /// How a run ended.
 #[derive(Clone, Debug, Default)]
@@ -78,6 +91,13 @@ pub fn run(seed: u64) -> Report {
     // Not drawn: what else the seed draws is the same for every number of lanes, and for worlds of one.
     let lanes = 1 + u32::try_from(seed % 3).unwrap_or(0);
     let knobs = Knobs { lanes, ..knobs };
+    let knobs = match seed / 6 % 4 {
+        0 => knobs,
+        1 => knobs.by(Delivery::Logged),
+        2 => knobs.by(HELD),
+        _ => knobs.by(SPILLED),
+    };
+    let knobs = Knobs { paced: seed / 24 % 2 == 1, ..knobs };
     World::new(seed, rng, if seed / 3 % 2 == 1 { knobs.with_mail(seed) } else { knobs }, None).run()
 }
 
@@ -91,8 +111,11 @@ pub fn run_mutant(seed: u64, about: Mutant, mutant: Option<Mutant>) -> Report {
         Mutant::Log(LogRule::SlotCondition | LogRule::Fence) => Knobs::draw_lawless(&mut rng),
         Mutant::Log(LogRule::Confirm | LogRule::KeepTail | LogRule::HeadFirst | LogRule::Reread) => Knobs::draw_crowded(&mut rng),
         Mutant::MailGoesFirst | Mutant::MailStays => Knobs::draw_lawless(&mut rng).with_mail(seed),
+        Mutant::HeldUnknownIsDone | Mutant::HeldKeysIgnored => Knobs::draw(&mut rng).by(HELD),
+        Mutant::SpilledUnknownIsDone => Knobs::draw(&mut rng).by(SPILLED),
     };
-    World::new(seed, rng, knobs, mutant).run()
+    let keys_ignored = mutant == Some(Mutant::HeldKeysIgnored);
+    World::new(seed, rng, Knobs { keys_ignored, ..knobs }, mutant).run()
 }
 
 /// Runs a world with these settings.

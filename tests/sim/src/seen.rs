@@ -72,6 +72,10 @@ sights! {
     RedriveRepeated,
     /// Of two redrives of one letter the second was refused.
     RedriveRefused,
+    /// A message was acknowledged that was never in the log.
+    AcknowledgedWithoutLog,
+    /// A message that had been sent past the log was sent from the log.
+    Spilled,
     /// A member was told to stop and handed over.
     HandedOver,
     /// The lease table was put back to an older copy.

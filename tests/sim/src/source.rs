@@ -20,9 +20,14 @@ const TOPICS: u64 = 7;
 /// How long the program waits for a source to close.
 const CLOSE_TIMEOUT: u64 = 5 * S;
 
+/// The number of a message's topic.
+pub(crate) const fn topic_of(number: u64) -> u64 {
+    number % TOPICS
+}
+
 /// A message of a number, as the broker has it.
 pub(crate) fn message(number: u64) -> Message {
-    Message { topic: format!("t{}", number % TOPICS), payload: Bytes::from(number.to_string()), qos: 1, ..Message::default() }
+    Message { topic: format!("t{}", topic_of(number)), payload: Bytes::from(number.to_string()), qos: 1, ..Message::default() }
 }
 
 impl World {
@@ -199,8 +204,11 @@ impl World {
         let messages: Vec<u64> = source.delivered.get(source.acknowledged..up_to).unwrap_or_default().to_vec();
         source.acknowledged = source.acknowledged.max(up_to);
         for message in messages {
-            if !self.stores.was_stored(message) {
+            if !self.may_be_forgotten(message) {
                 self.fail(format!("S8: message {message} is acknowledged before it is durable"));
+            }
+            if !self.stores.was_stored(message) {
+                self.seen.note(Sight::AcknowledgedWithoutLog);
             }
             self.send_out(connection, Packet::Message(message));
         }

@@ -4,10 +4,11 @@ use crate::broker::ConnectionId;
 use crate::event::{AccountCall, Event};
 use crate::faults::{Knobs, Link, Way};
 use crate::rng::Rng;
+use crate::source::topic_of;
 use crate::store::number_of;
 use causeway_core::dead_letter::Destination;
 use causeway_core::drain::retry::Backoff;
-use causeway_core::drain::{BatchId, BatchLimits, ParkId};
+use causeway_core::drain::{BatchId, BatchLimits, OrderKey, Pacing, ParkId};
 use causeway_core::hold::Order;
 use causeway_core::identity::{EntryId, Id128, LaneId, Position};
 use causeway_core::lease::holder::Upkeep;
@@ -18,7 +19,7 @@ use causeway_core::log::writer::SegmentOptions;
 use causeway_core::member::{Effect, Member, MemberOptions, Part, Term};
 use causeway_core::subscriptions::{Generation, Plan};
 use causeway_core::units::{Instant, UnixMillis};
-use causeway_core::worker::options::{Delivery, Fate, LegOptions, OwnerOptions, Policy, to_first_legs};
+use causeway_core::worker::options::{Fate, LegOptions, OwnerOptions, Policy, to_first_legs};
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -377,11 +378,23 @@ fn owner_options(name: String, ttl: Duration, knobs: &Knobs, rng: &mut Rng) -> O
         route: "r".into(),
         receiver: "in".into(),
         destination: destination(),
-        delivery: Delivery::Logged,
+        delivery: knobs.delivery,
+        pacing: knobs.paced.then(|| Pacing {
+            shortest: Duration::from_millis(20),
+            longest: Duration::from_millis(200),
+            multiplier: 2.0,
+            first: 2,
+            most: 10,
+            max_sends: 3,
+        }),
         policy,
         limits: BatchLimits { entries: 10, bytes: 262_144, entry_bytes: 200_000 },
         size_of: Arc::new(|entry| number_of(entry).count_ones() as usize + 100),
-        key_of: Arc::new(|_| None),
+        key_of: if knobs.keyed && !knobs.keys_ignored {
+            Arc::new(|entry| Some(OrderKey(topic_of(number_of(entry)))))
+        } else {
+            Arc::new(|_| None)
+        },
     };
     OwnerOptions {
         owner: name,

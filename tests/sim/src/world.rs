@@ -11,8 +11,9 @@ use crate::store::Stores;
 use crate::wire::Wire;
 use crate::worker::Worker;
 use crate::{Mutant, Report};
+use causeway_core::identity::EntryId;
 use causeway_core::member;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 /// The world.
 #[derive(Debug)]
@@ -25,6 +26,8 @@ pub struct World {
     pub(crate) stores: Stores,
     pub(crate) broker: Broker,
     pub(crate) queue: Queue,
+    /// Entries that were sent past the log.
+    pub(crate) direct: BTreeSet<EntryId>,
     pub(crate) seen: Seen,
     pub(crate) seed: u64,
     pub(crate) heap: BinaryHeap<Scheduled>,
@@ -52,6 +55,7 @@ impl World {
             stores: Stores::new(&knobs, mutant),
             broker: Broker::new(knobs.window, !knobs.new_session),
             queue: Queue::default(),
+            direct: BTreeSet::new(),
             seen: Seen::default(),
             seed,
             heap: BinaryHeap::new(),

@@ -228,6 +228,7 @@ const LOG: &[&str] = &["S1", "S2", "S5", "S6", "S8", "L2"];
 const LEASE: &[&str] = &["S3", "S4"];
 const CLAIMS: &[&str] = &["S2", "S3", "S4"];
 const MAIL: &[&str] = &["M1", "M2"];
+const HELD: &[&str] = &["S8", "S10", "L2"];
 /// Two owners of one epoch, of which none is fenced, also keep the account of subscriptions side by side.
 const LOG_AND_ACCOUNT: &[&str] = &["S1", "S2", "S5", "S6", "S8", "S9", "L2"];
 
@@ -246,6 +247,9 @@ mutants! {
     fencing_on_a_higher_epoch_only_is_caught: Mutant::Log(LogRule::FenceOnAnyEpoch), LOG_AND_ACCOUNT;
     mail_that_goes_before_its_segment_is_caught: Mutant::MailGoesFirst, MAIL;
     mail_that_stays_where_it_was_is_caught: Mutant::MailStays, MAIL;
+    a_held_message_of_unknown_fate_that_is_taken_for_sent_is_caught: Mutant::HeldUnknownIsDone, HELD;
+    a_spilling_message_of_unknown_fate_that_is_taken_for_sent_is_caught: Mutant::SpilledUnknownIsDone, HELD;
+    held_messages_without_their_keys_are_caught: Mutant::HeldKeysIgnored, &["S10"];
 }
 
 #[test]

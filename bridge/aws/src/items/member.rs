@@ -6,6 +6,9 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use causeway_core::units::UnixMillis;
 use causeway_ports::MemberRecord;
 
+/// What every member's key begins with.
+pub(crate) const PREFIX: &str = "MEMBER#";
+
 pub(crate) const BRIDGE: &str = "bridge";
 const OWNER: &str = "owner";
 const ROLE: &str = "role";
@@ -16,7 +19,7 @@ const SESSIONS: &str = "sessions";
 /// What the keys of the members of `bridge` begin with; those of other bridges do not, as long as no bridge's name holds `#`.
 #[must_use]
 pub fn prefix(bridge: &str) -> String {
-    format!("MEMBER#{bridge}#")
+    format!("{PREFIX}{bridge}#")
 }
 
 /// The key of a member; `None` where the bridge's name holds `#`, which separates it from the owner's, or is empty.

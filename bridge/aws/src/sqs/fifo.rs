@@ -1,5 +1,6 @@
 //! FIFO queues: which group a message belongs to, and what SQS tells repetitions by.
 
+use causeway_core::dispatch::headers::{DEDUP_ID, believed};
 use causeway_core::drain::OrderKey;
 use causeway_core::message::Entry;
 use causeway_core::worker::ordering_key;
@@ -54,6 +55,12 @@ impl Fifo {
             OrderKey(hasher.finish())
         })
     }
+}
+
+/// What SQS tells repetitions of `entry` by, for five minutes: what a believed bridge told, else the entry's id, which all attempts at it share.
+#[must_use]
+pub fn deduplication_id(entry: &Entry) -> Cow<'_, str> {
+    believed(&entry.message, DEDUP_ID).map_or_else(|| Cow::Owned(entry.id.to_string()), |told| group_id(told.as_bytes()))
 }
 
 /// Whether SQS accepts `id` for a group: 1 to 128 letters, digits and marks of ASCII.

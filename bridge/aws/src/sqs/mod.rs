@@ -184,7 +184,7 @@ impl SqsSink {
         }
         if let Some(fifo) = &self.options.fifo {
             // What is sent again within five minutes, by whomever, is the same message to SQS.
-            entry = entry.message_group_id(fifo.group_of(of)).message_deduplication_id(of.id.to_string());
+            entry = entry.message_group_id(fifo.group_of(of)).message_deduplication_id(fifo::deduplication_id(of));
         }
         entry.build()
     }

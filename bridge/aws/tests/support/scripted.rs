@@ -39,12 +39,14 @@ impl Reply {
     }
 }
 
+/// The requests so far: their heads, in lower case, and their bodies.
+type Requests = Arc<Mutex<Vec<(String, String)>>>;
+
 /// The server. It ends when dropped.
 pub struct Scripted {
     /// Where it answers.
     pub endpoint: String,
-    /// The bodies of the requests so far.
-    requests: Arc<Mutex<Vec<String>>>,
+    requests: Requests,
     task: JoinHandle<()>,
 }
 
@@ -72,13 +74,19 @@ impl Scripted {
 
     /// The bodies of the requests so far.
     pub fn requests(&self) -> Vec<String> {
-        self.requests.lock().expect("lock").clone()
+        self.requests.lock().expect("lock").iter().map(|(_, body)| body.clone()).collect()
+    }
+
+    /// A header of each of them.
+    pub fn headers(&self, name: &str) -> Vec<Option<String>> {
+        let of = |head: &str| head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(|value| value.trim().to_owned());
+        self.requests.lock().expect("lock").iter().map(|(head, _)| of(head)).collect()
     }
 }
 
-async fn serve(mut stream: TcpStream, replies: Arc<Mutex<VecDeque<Reply>>>, requests: Arc<Mutex<Vec<String>>>) {
-    while let Some(body) = read_request(&mut stream).await {
-        requests.lock().expect("lock").push(body);
+async fn serve(mut stream: TcpStream, replies: Arc<Mutex<VecDeque<Reply>>>, requests: Requests) {
+    while let Some(request) = read_request(&mut stream).await {
+        requests.lock().expect("lock").push(request);
         let reply = {
             let mut replies = replies.lock().expect("lock");
             if replies.len() > 1 { replies.pop_front() } else { replies.front().cloned() }
@@ -106,8 +114,8 @@ async fn serve(mut stream: TcpStream, replies: Arc<Mutex<VecDeque<Reply>>>, requ
     }
 }
 
-/// Reads one request with a content length; answers its body.
-async fn read_request(stream: &mut TcpStream) -> Option<String> {
+/// Reads one request with a content length; answers its head and body.
+async fn read_request(stream: &mut TcpStream) -> Option<(String, String)> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         head.push(stream.read_u8().await.ok()?);
@@ -116,5 +124,5 @@ async fn read_request(stream: &mut TcpStream) -> Option<String> {
     let length = head.lines().find_map(|line| line.strip_prefix("content-length:")).and_then(|text| text.trim().parse().ok()).unwrap_or(0);
     let mut body = vec![0; length];
     stream.read_exact(&mut body).await.ok()?;
-    Some(String::from_utf8_lossy(&body).into_owned())
+    Some((head, String::from_utf8_lossy(&body).into_owned()))
 }

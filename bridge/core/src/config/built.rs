@@ -3,8 +3,8 @@
 //! Whoever builds a feature deletes its line here.
 
 use super::fault::{Fault, Severity};
-use super::model::{Config, Route, SessionMode};
-use super::{Loaded, tree};
+use super::model::{Config, Route, SessionMode, StoreKind};
+use super::{Id, Loaded, tree};
 
 /// Fields that are refused wherever they are written. `[]` stands for any element of a list.
 const FIELDS: &[(&str, &str)] = &[
@@ -19,11 +19,6 @@ const FIELDS: &[(&str, &str)] = &[
     ("receivers[].options.profile", "a profile of a receiver's own"),
     ("routes[].policy.depth_cache_ttl", "a bounded outbox"),
     ("routes[].policy.max_outbox_depth", "a bounded outbox"),
-    ("routes[].session.drain_batch_size", "pacing of retries and recovery"),
-    ("routes[].session.drain_interval", "pacing of retries and recovery"),
-    ("routes[].session.drain_max_batch_size", "pacing of retries and recovery"),
-    ("routes[].session.drain_max_concurrency", "pacing of retries and recovery"),
-    ("routes[].session.drain_strategy", "pacing of retries and recovery"),
     ("senders[].options.default_topic", "a topic for messages that a binding's address does not fit"),
     ("senders[].options.credentials_uri", "credentials from elsewhere than the AWS chain"),
     ("sessions[].options.session.credentials_uri", "credentials from elsewhere; use `username` and `password`"),
@@ -54,6 +49,19 @@ const USES: &[fn(&Config) -> Vec<Use>] = &[
         routes(config, "session.connect_after_lease", "connections of those that wait", |route| {
             route.session.as_ref().is_some_and(|session| !session.connect_after_lease)
         })
+    },
+    |config| {
+        // What drains a session is the senders of its routes' bindings.
+        let sends = |route: &Route, id: &Id| {
+            route.bindings.iter().filter_map(|binding| config.binding(binding)).any(|binding| binding.sender_id == *id)
+        };
+        routes(config, "session.sender_id", "draining by another sender than those of the route's bindings", |route| {
+            route.session.as_ref().is_some_and(|session| !sends(route, &session.sender_id))
+        })
+    },
+    |config| {
+        let kept = config.stores.dlq.as_ref().filter(|dlq| dlq.kind != StoreKind::Dynamodb && dlq.options.retention.is_some());
+        kept.map(|_| ("stores.dlq.options.retention".to_owned(), "deleting old dead letters outside DynamoDB")).into_iter().collect()
     },
     |config| each("bindings", &config.bindings, "session_id", "an outbox of a binding's own", |binding| binding.session_id.is_some()),
 ];
@@ -156,16 +164,9 @@ mod tests {
     }
 
     #[test]
-    fn of_the_clustered_scenario_only_the_pacing_of_the_drain_is_not_built() {
+    fn nothing_of_the_clustered_scenario_is_refused() {
         let text = include_str!("../../../../tests/vectors/scenario.yaml");
-        let loaded = load(&[Source { name: "s", text }], &|_| None).unwrap();
-        let faults = not_built(&loaded);
-        let paths: Vec<&str> = faults.iter().map(|fault| fault.path.as_str()).collect();
-        for path in ["routes[0].session.drain_batch_size", "routes[0].session.drain_strategy"] {
-            assert!(paths.contains(&path), "{path} in {paths:?}");
-        }
-        assert!(paths.iter().all(|path| path.starts_with("routes[0].session.drain_")), "{paths:?}");
-        assert!(faults.iter().all(|fault| fault.code == "E_NOT_BUILT" && fault.at.line > 1));
+        assert_eq!(not_built(&load(&[Source { name: "s", text }], &|_| None).unwrap()), []);
     }
 
     #[test]
@@ -178,5 +179,24 @@ mod tests {
         assert_eq!(refused(&persistent.replace("session_mode: persistent", "session_mode: ephemeral")), Vec::<String>::new());
         let vouched = persistent.replace("client_id:", "assert_stable_client_identity: true\n        client_id:");
         assert_eq!(refused(&vouched), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_nothing_would_read_is_refused() {
+        let refused = |text: &str| {
+            not_built(&load(&[Source { name: "s", text }], &|_| None).unwrap()).into_iter().map(|fault| fault.path).collect::<Vec<_>>()
+        };
+        let clustered = include_str!("../../../../tests/fixtures/valid/clustered_ha.yaml");
+        assert_eq!(refused(clustered), Vec::<String>::new());
+        let other = clustered.replace("      sender_id: queue", "      sender_id: other").replace(
+            "senders:\n",
+            "senders:\n  - id: other\n    transport: sqs\n    options: {queue_url: 'https://sqs.us-east-1.amazonaws.com/1/other'}\n",
+        );
+        assert_eq!(refused(&other), ["routes[0].session.sender_id"]);
+        let kept = |kind: &str| clustered.replace("  dlq:\n    type: dynamodb", &format!("  dlq:\n    type: {kind}"));
+        assert_eq!(refused(&kept("dynamodb\n    options: {retention: 30d}")), Vec::<String>::new());
+        let alone = include_str!("../../../../tests/fixtures/valid/standalone_memory.yaml");
+        let alone = alone.replace("dlq:\n    type: memory\n    options: {", "dlq:\n    type: memory\n    options: {retention: 30d, ");
+        assert_eq!(refused(&alone), ["stores.dlq.options.retention"]);
     }
 }

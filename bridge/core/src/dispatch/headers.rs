@@ -11,20 +11,17 @@ pub const FORWARDED_FROM: &str = "x-bridge.forwarded-from";
 /// The tenant that it belongs to.
 pub const TENANT: &str = "x-bridge.tenant-id";
 
+/// What its order is kept by, in the place of its topic.
+pub const ORDERING_KEY: &str = "x-bridge.ordering-key";
+/// What repetitions of it are told by, in the place of its entry's id.
+pub const DEDUP_ID: &str = "x-bridge.dedup-id";
+
 /// A message goes over so many bridges at most; one that would go over more goes in circles.
 pub const MAX_HOPS: u32 = 8;
 
 /// What another bridge may tell, where a route believes it: all else under [`RESERVED`] is internal to a bridge.
-const TRUSTED: [&str; 8] = [
-    "x-bridge.correlation-id",
-    "x-bridge.causation-id",
-    "x-bridge.idempotency-key",
-    "x-bridge.dedup-id",
-    "x-bridge.ordering-key",
-    TENANT,
-    FORWARDED_FROM,
-    HOPS,
-];
+const TRUSTED: [&str; 8] =
+    ["x-bridge.correlation-id", "x-bridge.causation-id", "x-bridge.idempotency-key", DEDUP_ID, ORDERING_KEY, TENANT, FORWARDED_FROM, HOPS];
 
 fn is_reserved(name: &str) -> bool {
     name.get(..RESERVED.len()).is_some_and(|start| start.eq_ignore_ascii_case(RESERVED))
@@ -39,6 +36,13 @@ pub fn strip(message: &mut Message, trust: bool) -> u32 {
         user.retain(|(name, _)| !is_reserved(name) || trust && TRUSTED.iter().any(|trusted| name.eq_ignore_ascii_case(trusted)));
     }
     hops.unwrap_or(0)
+}
+
+/// What a header of a message that came through [`strip`] says, which took off what is not believed. The last one of that name counts.
+#[must_use]
+pub fn believed<'m>(message: &'m Message, name: &str) -> Option<&'m str> {
+    let user = message.properties.user.iter().rev();
+    user.filter(|(_, value)| !value.is_empty()).find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
 }
 
 /// Sets a header in the place of every one of that name.

@@ -6,7 +6,7 @@
 
 mod address;
 mod fields;
-mod headers;
+pub mod headers;
 mod processors;
 mod rules;
 

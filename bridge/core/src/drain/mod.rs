@@ -7,14 +7,25 @@
 //!
 //! Where a leg keeps order, each of its entries has a key, and of one key only the oldest entry that is not settled is ever ready, waiting,
 //! in flight or being parked; the others stand in line behind it. So a batch never holds two of a key, and no retry is overtaken by its own key.
+//!
+//! Where a leg has a [`Pacing`], what is to be tried again and what former owners left is taken up in rounds ([`rounds`]).
 
+mod leg;
 pub mod retry;
+pub mod rounds;
+mod shares;
+
+pub use rounds::Pacing;
 
 use crate::identity::{ConnectionEpoch, DeliveryId, Id128, LaneId, Place, Position};
 use crate::message::Entry;
 use crate::units::Instant;
 use core::time::Duration;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use leg::Sending;
+use retry::Jitter;
+use rounds::{Answer, RoundId};
+use shares::{Share, Shares};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 /// An entry on its way to a destination.
@@ -38,6 +49,10 @@ pub struct Item {
     pub ready_at: Instant,
     /// What it must not overtake: the older entries of its leg with the same key. `None`: it keeps no order.
     pub key: Option<OrderKey>,
+    /// A former owner left it, or such ones stand before it, and it waits for its first round.
+    pub inherited: bool,
+    /// The round that it was taken up with, until it is known what became of it.
+    pub round: Option<RoundId>,
 }
 
 /// What keeps an entry until it is settled.
@@ -103,6 +118,16 @@ pub struct Pace {
     pub linger: Duration,
     /// The destination's limits.
     pub limits: BatchLimits,
+    /// How it takes up what is to be tried again and what former owners left; `None`: as it comes.
+    pub pacing: Option<Pacing>,
+}
+
+impl Pace {
+    /// Batches in flight at most.
+    #[must_use]
+    pub fn max_sends(&self) -> usize {
+        self.pacing.map_or(usize::MAX, |pacing| pacing.max_sends)
+    }
 }
 
 /// What leaves at once.
@@ -118,73 +143,6 @@ pub struct Launch {
     pub delays: Vec<Duration>,
     /// What is not sent because it expired; the caller's to settle or park.
     pub expired: Vec<Item>,
-}
-
-/// What one leg sends.
-#[derive(Debug, Default)]
-struct Sending {
-    /// By turn.
-    ready: BTreeMap<u64, Item>,
-    /// For each key of which an entry is not settled: those behind it, oldest first.
-    lines: HashMap<OrderKey, VecDeque<Item>>,
-    in_flight: usize,
-    last_send_began: Option<Instant>,
-}
-
-impl Sending {
-    /// Entries that stand behind another of their key.
-    fn in_line(&self) -> usize {
-        self.lines.values().map(VecDeque::len).sum()
-    }
-
-    /// Entries that wait neither for a pause nor for an answer.
-    fn unsent(&self) -> impl Iterator<Item = &Item> {
-        self.ready.values().chain(self.lines.values().flatten())
-    }
-}
-
-/// What one lane of the log, or the source, has in memory.
-#[derive(Clone, Copy, Debug, Default)]
-struct Share {
-    count: usize,
-    weight: usize,
-    in_flight: usize,
-}
-
-/// What each keeper of entries has in memory.
-#[derive(Debug, Default)]
-struct Shares {
-    lanes: Vec<Share>,
-    held: Share,
-    spilled: Share,
-}
-
-impl Shares {
-    fn of(&mut self, origin: Origin) -> &mut Share {
-        let index = match origin {
-            Origin::Held(_) => return &mut self.held,
-            Origin::Spilled(_) => return &mut self.spilled,
-            Origin::Log(place) => place.lane.index(),
-        };
-        if self.lanes.len() <= index {
-            self.lanes.resize(index + 1, Share::default());
-        }
-        &mut self.lanes[index]
-    }
-
-    /// Says anew what keeps an item.
-    fn rebind(&mut self, item: &mut Item, origin: Origin, in_flight: bool) {
-        let (weight, flying) = (item.entry.message.weight(), usize::from(in_flight));
-        let before = self.of(item.origin);
-        before.count -= 1;
-        before.weight -= weight;
-        before.in_flight -= flying;
-        let after = self.of(origin);
-        after.count += 1;
-        after.weight += weight;
-        after.in_flight += flying;
-        item.origin = origin;
-    }
 }
 
 /// The entries in memory: ready, waiting for another attempt, in flight.
@@ -207,7 +165,7 @@ impl Drain {
     #[must_use]
     pub fn new(paces: Vec<Pace>) -> Self {
         Self {
-            legs: paces.iter().map(|_| Sending::default()).collect(),
+            legs: paces.iter().map(Sending::new).collect(),
             paces,
             shares: Shares::default(),
             waiting: BTreeMap::new(),
@@ -291,7 +249,7 @@ impl Drain {
     /// Entries of `leg` in memory.
     #[must_use]
     pub fn count_of(&self, leg: usize) -> usize {
-        self.legs.get(leg).map_or(0, |sending| sending.ready.len() + sending.in_line() + sending.in_flight)
+        self.legs.get(leg).map_or(0, |sending| sending.ready.len() + sending.due().count() + sending.in_line() + sending.in_flight)
             + self.waiting.values().chain(self.parks.values()).filter(|item| item.leg == leg).count()
     }
 
@@ -314,7 +272,7 @@ impl Drain {
             self.shares.rebind(item, origin, true);
             return true;
         }
-        let unsent = self.legs.iter_mut().flat_map(|sending| sending.ready.values_mut().chain(sending.lines.values_mut().flatten()));
+        let unsent = self.legs.iter_mut().flat_map(Sending::unsent_mut);
         match self.waiting.values_mut().chain(unsent).find(|item| item.entry.id == id) {
             Some(item) => self.shares.rebind(item, origin, false),
             None => return false,
@@ -362,12 +320,16 @@ impl Drain {
             .chain(self.parks.values())
             .chain(self.flights.values().flatten())
             .chain(self.legs.iter().filter_map(|sending| sending.ready.first_key_value().map(|(_, item)| item)))
+            .chain(self.legs.iter().flat_map(Sending::due))
             .min_by_key(|item| item.turn)
     }
 
     /// Takes a loaded entry to be sent.
     pub fn push(&mut self, mut item: Item) {
         self.admit(&mut item);
+        if let Some(sending) = self.legs.get(item.leg) {
+            sending.stand_behind(&mut item);
+        }
         if let (Some(sending), Some(key)) = (self.legs.get_mut(item.leg), item.key) {
             if let Some(line) = sending.lines.get_mut(&key) {
                 return line.push_back(item);
@@ -406,11 +368,34 @@ impl Drain {
 
     fn make_ready(&mut self, item: Item) {
         if let Some(sending) = self.legs.get_mut(item.leg) {
-            sending.ready.insert(item.turn, item);
+            sending.line_up(item);
         }
     }
 
-    /// Moves entries whose pause is over to the ready ones.
+    /// Begins the rounds that are due. `all`: what waits for one is ready at once, since there is no time left.
+    pub fn release(&mut self, now: Instant, all: bool, jitter: &mut Jitter) {
+        for sending in &mut self.legs {
+            sending.release(now, all, &mut || jitter.fraction());
+        }
+    }
+
+    /// The destination accepted an item that came back.
+    pub fn accepted(&mut self, item: &mut Item) {
+        self.answer(item, Answer::Accepted);
+    }
+
+    /// An item came to another end than to be accepted: nothing of its round waits for it.
+    pub fn ended(&mut self, item: &mut Item) {
+        self.answer(item, Answer::Ended);
+    }
+
+    fn answer(&mut self, item: &mut Item, answer: Answer) {
+        if let Some(sending) = self.legs.get_mut(item.leg) {
+            sending.answer(item, answer);
+        }
+    }
+
+    /// Moves entries whose pause is over to the ready ones, or to those that wait for a round.
     pub fn wake(&mut self, now: Instant) {
         while let Some(first) = self.waiting.first_entry() {
             if first.key().0 > now {
@@ -426,27 +411,35 @@ impl Drain {
     #[must_use]
     pub fn wake_at(&self, now: Instant) -> Option<Instant> {
         let waiting = self.waiting.first_key_value().map(|((at, _), _)| *at);
-        let lingering = self.legs.iter().zip(&self.paces).filter(|(sending, pace)| sending.in_flight < pace.max_in_flight).filter_map(
-            |(sending, pace)| {
+        let has_room = |sending: &Sending, pace: &Pace| sending.in_flight < pace.max_in_flight && sending.sends < pace.max_sends();
+        let lingering =
+            self.legs.iter().zip(&self.paces).filter(|(sending, pace)| has_room(sending, pace)).filter_map(|(sending, pace)| {
                 let (_, first) = sending.ready.first_key_value()?;
                 Some(first.ready_at.plus(pace.linger))
-            },
-        );
+            });
+        let rounds = self.legs.iter().filter_map(Sending::release_at);
         // What lingered long enough and still did not leave waits for an event; it must not hide the next pause's end.
-        lingering.filter(|at| *at > now).chain(waiting).min()
+        lingering.filter(|at| *at > now).chain(waiting).chain(rounds).min()
     }
 
     /// What is to leave now, if anything: a full batch, or a smaller one where nothing is under way or its oldest entry has waited long enough.
     /// `eager` sends whatever is ready; nothing leaves that stands behind the limit of its lane (`limits`, by lane; a lane that is missing there has
-    /// none). Entries that `is_expired` means do not go with the batch.
+    /// none), unless it holds up what stands before it. Entries that `is_expired` means do not go with the batch.
     pub fn launch(&mut self, now: Instant, eager: bool, limits: &[Option<Position>], is_expired: impl Fn(&Item) -> bool) -> Option<Launch> {
-        let may_leave = |item: &Item| {
+        let is_within = |item: &Item| {
             let limit_of = |place: Place| limits.get(place.lane.index()).copied().flatten();
             item.origin.place().is_none_or(|place| limit_of(place).is_none_or(|up_to| place.position <= up_to))
         };
         for leg in 0..self.legs.len() {
             let (Some(sending), Some(pace)) = (self.legs.get_mut(leg), self.paces.get(leg)) else { continue };
-            let Some(count) = batch_count(sending, pace, now, eager, may_leave) else { continue };
+            // Mail may enter the log before a message of the same key that was sent past it: then what is beyond the limit has to go first.
+            let holds_up: HashSet<OrderKey> = if limits.is_empty() {
+                HashSet::new()
+            } else {
+                sending.lines.iter().filter(|(_, line)| line.iter().any(is_within)).map(|(key, _)| *key).collect()
+            };
+            let may_leave = |item: &Item| is_within(item) || item.key.is_some_and(|key| holds_up.contains(&key));
+            let Some(count) = sending.batch_count(pace, now, eager, may_leave) else { continue };
             let mut items = Vec::with_capacity(count);
             let mut expired = Vec::new();
             let mut delays = Vec::new();
@@ -470,6 +463,7 @@ impl Drain {
             if !items.is_empty() {
                 self.next_id += 1;
                 sending.in_flight += items.len();
+                sending.sends += 1;
                 sending.last_send_began = Some(now);
                 self.flights.insert(batch, items);
             }
@@ -481,6 +475,9 @@ impl Drain {
     /// The entries of a batch that came back, in order; they are the caller's to settle, retry or park.
     pub fn landed(&mut self, batch: BatchId) -> Vec<Item> {
         let items = self.flights.remove(&batch).unwrap_or_default();
+        if let Some(sending) = items.first().and_then(|item| self.legs.get_mut(item.leg)) {
+            sending.sends -= 1;
+        }
         for item in &items {
             if let Some(sending) = self.legs.get_mut(item.leg) {
                 sending.in_flight -= 1;
@@ -497,7 +494,8 @@ impl Drain {
     }
 
     /// Puts an entry back until `at`.
-    pub fn retry(&mut self, item: Item, at: Instant) {
+    pub fn retry(&mut self, mut item: Item, at: Instant) {
+        self.answer(&mut item, Answer::PutOff);
         self.waiting.insert((at, item.turn), item);
     }
 
@@ -542,13 +540,10 @@ impl Drain {
         let goes = |item: &Item| item.origin.delivery().is_some_and(|delivery| delivery.connection == connection) && !stays(item);
         let mut gone: Vec<Item> = self.waiting.extract_if(.., |_, item| goes(item)).map(|(_, item)| item).collect();
         for sending in &mut self.legs {
-            gone.extend(sending.ready.extract_if(.., |_, item| goes(item)).map(|(_, item)| item));
-            for line in sending.lines.values_mut() {
-                let (left, kept): (VecDeque<Item>, VecDeque<Item>) = core::mem::take(line).into_iter().partition(goes);
-                *line = kept;
-                // Who stood in line had nobody behind that its end brings forward.
-                gone.extend(left.into_iter().map(|item| Item { key: None, ..item }));
-            }
+            gone.extend(sending.extract(goes));
+        }
+        for item in &mut gone {
+            self.ended(item);
         }
         gone.sort_unstable_by_key(|item| item.turn);
         gone
@@ -563,28 +558,4 @@ impl Drain {
             .chain(self.legs.iter().flat_map(Sending::unsent))
             .map(|item| item.entry.id)
     }
-}
-
-fn batch_count(sending: &Sending, pace: &Pace, now: Instant, eager: bool, may_leave: impl Fn(&Item) -> bool) -> Option<usize> {
-    let mut ready = sending.ready.values().filter(|item| may_leave(item)).peekable();
-    let ready_at = ready.peek()?.ready_at;
-    let room = pace.max_in_flight.saturating_sub(sending.in_flight).min(pace.limits.entries);
-    if room == 0 {
-        return None;
-    }
-    let mut bytes = 0;
-    let mut considered = 0;
-    let count = ready
-        .take(room)
-        .take_while(|item| {
-            considered += 1;
-            bytes += item.size;
-            bytes <= pace.limits.bytes
-        })
-        .count()
-        .max(1);
-    let full = count == pace.limits.entries || considered > count;
-    let under_load = sending.in_flight > 0
-        || sending.last_send_began.is_some_and(|began| now.since(began) < pace.linger * crate::log::writer::LOAD_LINGERS);
-    (full || eager || !under_load || now.since(ready_at) >= pace.linger).then_some(count)
 }

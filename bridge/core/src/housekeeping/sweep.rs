@@ -172,7 +172,11 @@ impl Sweep {
             if loaded.slot <= self.settled.loaded() || loaded.slot > anchor {
                 continue;
             }
-            self.settled.load(loaded.slot, u32::try_from(loaded.entries.len()).unwrap_or(u32::MAX));
+            if loaded.is_segment {
+                self.settled.load(loaded.slot, u32::try_from(loaded.entries.len()).unwrap_or(u32::MAX));
+            } else {
+                self.settled.pass(loaded.slot);
+            }
             for (index, entry) in (0_u32..).zip(&loaded.entries) {
                 let position = Position { slot: loaded.slot, index };
                 if self.loader.was_settled(position) {

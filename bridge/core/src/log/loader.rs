@@ -3,12 +3,13 @@
 //! While the reader keeps up, a segment goes from the writer's memory straight to the drain and the log is never read. Once memory is full, or
 //! after a takeover, segments are read back page by page; what is appended meanwhile waits its turn in the log.
 
+use super::parts::Assembly;
 use super::{Page, PagePurpose};
 use crate::identity::{Position, Slot};
 use crate::log::Call;
 use crate::message::Entry;
 use crate::outcome::{Fault, FaultCode};
-use crate::rows::{Head, Row, Segment, SettledRange, unpack};
+use crate::rows::{Head, PackError, Row, Segment, SettledRange, part, unpack};
 use crate::units::Instant;
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
@@ -21,7 +22,24 @@ const RETRY_PAUSE: Duration = Duration::from_millis(500);
 enum Waiting {
     Nothing,
     Packed(Segment),
-    Entries(Vec<Arc<Entry>>),
+    Entries(Appended),
+}
+
+/// A segment that was just stored.
+#[derive(Clone, Debug)]
+pub struct Appended {
+    /// Its slot; where it stands in parts, that of the first.
+    pub first: Slot,
+    /// The slot of its last part: `first` where it has one row.
+    pub last: Slot,
+    /// Its entries.
+    pub entries: Vec<Arc<Entry>>,
+}
+
+impl Appended {
+    fn weight(&self) -> usize {
+        self.entries.iter().map(|entry| entry.message.weight()).sum()
+    }
 }
 
 /// A slot that was just loaded.
@@ -29,10 +47,18 @@ enum Waiting {
 pub struct Loaded {
     /// The slot.
     pub slot: Slot,
-    /// Its entries; none where it holds an anchor.
+    /// Whether it holds a segment, or a part of one; else an anchor, or nothing.
+    pub is_segment: bool,
+    /// Its entries; none where it holds no segment, or a later part of one.
     pub entries: Vec<Arc<Entry>>,
     /// Whether they came back from the store.
     pub read_back: bool,
+}
+
+impl Loaded {
+    fn without_entries(slot: Slot, is_segment: bool, read_back: bool) -> Self {
+        Self { slot, is_segment, entries: Vec::new(), read_back }
+    }
 }
 
 /// Brings segments into memory in slot order.
@@ -42,8 +68,14 @@ pub struct Loader {
     queued_bytes: usize,
     /// Every slot up to this one is loaded or in `queue`.
     covered: Slot,
+    /// The parts of a segment whose last one was not met yet.
+    assembly: Assembly,
+    /// Slots that were taken out of `queue` together with the one before them.
+    ready: VecDeque<Loaded>,
+    /// A segment that this release cannot read: nothing behind it is taken up.
+    unreadable: Option<Fault>,
     /// What was appended behind a page that is being read: it continues the page where the page reaches its end.
-    staged: Vec<(Slot, Vec<Arc<Entry>>)>,
+    staged: Vec<Appended>,
     staged_bytes: usize,
     reading_up_to: Option<Slot>,
     retry_at: Option<Instant>,
@@ -61,6 +93,9 @@ impl Loader {
             queue: VecDeque::new(),
             queued_bytes: 0,
             covered: head,
+            assembly: Assembly::default(),
+            ready: VecDeque::new(),
+            unreadable: None,
             staged: Vec::new(),
             staged_bytes: 0,
             reading_up_to: None,
@@ -104,22 +139,21 @@ impl Loader {
     }
 
     /// Offers a segment that was just stored. `false`: it stays in the log and is read back later.
-    pub fn offer(&mut self, slot: Slot, entries: Vec<Arc<Entry>>, room: bool) -> bool {
-        let bytes: usize = entries.iter().map(|entry| entry.message.weight()).sum();
+    pub fn offer(&mut self, appended: Appended, room: bool) -> bool {
+        let bytes = appended.weight();
         if self.reading_up_to.is_some() {
-            let continues =
-                self.staged.last().map_or_else(|| self.reading_up_to.map(Slot::next), |(last, _)| Some(last.next())) == Some(slot);
+            let continues = self.staged.last().map(|before| before.last).or(self.reading_up_to).map(Slot::next) == Some(appended.first);
             if continues && self.staged_bytes + bytes <= self.max_staged_bytes {
                 self.staged_bytes += bytes;
-                self.staged.push((slot, entries));
+                self.staged.push(appended);
                 return true;
             }
             return false;
         }
-        if self.covered.next() == slot && room && self.queued_bytes + bytes <= self.max_staged_bytes {
-            self.covered = slot;
+        if self.covered.next() == appended.first && room && self.queued_bytes + bytes <= self.max_staged_bytes {
+            self.covered = appended.last;
             self.queued_bytes += bytes;
-            self.queue.push_back((slot, Waiting::Entries(entries), false));
+            self.queue.push_back((appended.first, Waiting::Entries(appended), false));
             return true;
         }
         false
@@ -153,7 +187,7 @@ impl Loader {
             Ok(page) => page,
             Err(_) => {
                 self.retry_at = Some(now.plus(RETRY_PAUSE));
-                return staged.into_iter().flat_map(|(_, entries)| entries).collect();
+                return staged.into_iter().flat_map(|appended| appended.entries).collect();
             }
         };
         for (slot, row) in page.rows {
@@ -177,41 +211,77 @@ impl Loader {
             self.queue.push_back((end, Waiting::Nothing, true));
         }
         if page.next_after.is_some() {
-            return staged.into_iter().flat_map(|(_, entries)| entries).collect();
+            return staged.into_iter().flat_map(|appended| appended.entries).collect();
         }
-        for (slot, entries) in staged {
-            self.covered = slot;
-            self.queued_bytes += entries.iter().map(|entry| entry.message.weight()).sum::<usize>();
-            self.queue.push_back((slot, Waiting::Entries(entries), false));
+        for appended in staged {
+            self.covered = appended.last;
+            self.queued_bytes += appended.weight();
+            self.queue.push_back((appended.first, Waiting::Entries(appended), false));
         }
         Vec::new()
     }
 
-    /// The next slot, in order.
+    /// The next slot, in order. A segment in parts comes with its first slot, once its last part is there.
     ///
     /// # Errors
-    /// Where a segment cannot be read by this release; it stays first in the queue and the head stays below it.
+    /// Where a segment cannot be read by this release; nothing follows, and the head stays below it.
     pub fn take_next(&mut self) -> Result<Option<Loaded>, Fault> {
-        let Some((slot, waiting, read_back)) = self.queue.pop_front() else { return Ok(None) };
-        let entries = match waiting {
-            Waiting::Nothing => Vec::new(),
-            Waiting::Entries(entries) => {
-                self.queued_bytes -= entries.iter().map(|entry| entry.message.weight()).sum::<usize>();
-                entries
+        loop {
+            if let Some(loaded) = self.ready.pop_front() {
+                return Ok(Some(loaded));
             }
-            Waiting::Packed(segment) => match unpack(&segment) {
-                Ok(entries) => {
-                    self.queued_bytes -= segment.body.len();
-                    entries.into_iter().map(Arc::new).collect()
+            if let Some(fault) = &self.unreadable {
+                return Err(fault.clone());
+            }
+            let Some((slot, waiting, read_back)) = self.queue.pop_front() else { return Ok(None) };
+            if let Err(error) = self.unqueue(slot, waiting, read_back) {
+                self.unreadable = Some(Fault::new(FaultCode::InvalidConfig, format!("slot {slot}: {error}")));
+            }
+        }
+    }
+
+    /// Makes ready what stands at a slot.
+    fn unqueue(&mut self, slot: Slot, waiting: Waiting, read_back: bool) -> Result<(), PackError> {
+        match waiting {
+            Waiting::Nothing => {
+                self.strays(read_back);
+                self.ready.push_back(Loaded::without_entries(slot, false, read_back));
+            }
+            Waiting::Entries(appended) => {
+                self.strays(read_back);
+                self.queued_bytes -= appended.weight();
+                self.whole(slot, appended.last, appended.entries, read_back);
+            }
+            Waiting::Packed(segment) => {
+                self.queued_bytes -= segment.body.len();
+                match part(&segment)? {
+                    None => {
+                        self.strays(read_back);
+                        self.whole(slot, slot, unpack(&segment)?.into_iter().map(Arc::new).collect(), read_back);
+                    }
+                    Some((part, piece)) => {
+                        let added = self.assembly.add(slot, &segment, part, piece);
+                        self.ready.extend(added.strays.into_iter().map(|slot| Loaded::without_entries(slot, true, read_back)));
+                        if let Some(whole) = added.whole {
+                            let entries = unpack(&whole.segment)?.into_iter().map(Arc::new).collect();
+                            self.whole(whole.first, whole.last, entries, read_back);
+                        }
+                    }
                 }
-                Err(error) => {
-                    let fault = Fault::new(FaultCode::InvalidConfig, format!("slot {slot}: {error}"));
-                    self.queue.push_front((slot, Waiting::Packed(segment), read_back));
-                    return Err(fault);
-                }
-            },
-        };
-        Ok(Some(Loaded { slot, entries, read_back }))
+            }
+        }
+        Ok(())
+    }
+
+    fn whole(&mut self, first: Slot, last: Slot, entries: Vec<Arc<Entry>>, read_back: bool) {
+        self.ready.push_back(Loaded { slot: first, is_segment: true, entries, read_back });
+        self.ready.extend((first.0 + 1..=last.0).map(|slot| Loaded::without_entries(Slot(slot), true, read_back)));
+    }
+
+    /// What follows is no further part: those that were met belong to no whole.
+    fn strays(&mut self, read_back: bool) {
+        let strays = self.assembly.give_up().into_iter();
+        self.ready.extend(strays.map(|slot| Loaded::without_entries(slot, true, read_back)));
     }
 
     /// The entries in memory that wait to be loaded and were never read back, for counting.
@@ -219,10 +289,10 @@ impl Loader {
         self.queue
             .iter()
             .filter_map(|(_, waiting, _)| match waiting {
-                Waiting::Entries(entries) => Some(entries),
+                Waiting::Entries(appended) => Some(appended),
                 Waiting::Nothing | Waiting::Packed(_) => None,
             })
-            .flatten()
-            .chain(self.staged.iter().flat_map(|(_, entries)| entries))
+            .chain(&self.staged)
+            .flat_map(|appended| &appended.entries)
     }
 }

@@ -4,6 +4,7 @@
 //! slot and confirms that it is the tail before it does anything else, so whatever an old writer still tries lands on a taken slot.
 
 pub mod loader;
+pub mod parts;
 pub mod patience;
 pub mod settled;
 pub mod writer;

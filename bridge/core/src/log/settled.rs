@@ -102,13 +102,18 @@ impl Settled {
         self.durable < self.drained || self.exposed > 0
     }
 
-    /// Notes that slot `slot` was loaded and holds `count` entries (0: an anchor, or nothing). Slots come in ascending order.
+    /// Notes that the segment at `slot` was loaded and holds `count` entries: 0 where it is a part of another one. Slots come in ascending order.
     pub fn load(&mut self, slot: Slot, count: u32) {
         debug_assert!(slot > self.loaded, "slots are loaded once, in order");
         self.loaded = slot;
-        if count > 0 {
-            self.above.insert(slot, SlotProgress { count, settled: BTreeSet::new(), durable: 0 });
-        }
+        self.above.insert(slot, SlotProgress { count, settled: BTreeSet::new(), durable: 0 });
+        self.advance();
+    }
+
+    /// Notes that `slot` holds no segment: an anchor, or nothing. Slots come in ascending order.
+    pub fn pass(&mut self, slot: Slot) {
+        debug_assert!(slot > self.loaded, "slots are loaded once, in order");
+        self.loaded = slot;
         self.advance();
     }
 

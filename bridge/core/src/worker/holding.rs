@@ -70,7 +70,7 @@ impl Owner {
     /// Holds a message. Nothing of a former owner's may be overtaken: until its log has been read it waits.
     pub(super) fn hold(&mut self, now: Instant, wall: UnixMillis, delivery: DeliveryId, entry: Arc<Entry>) {
         if self.recovered {
-            self.admit(now, wall, Origin::Held(delivery), entry, 0);
+            self.admit(now, wall, Origin::Held(delivery), entry, 0, false);
         } else {
             self.waiting.push(Early { delivery, entry });
         }
@@ -79,7 +79,7 @@ impl Owner {
     /// Takes up what waited for the end of the recovery.
     pub(super) fn take_up_held(&mut self, now: Instant, wall: UnixMillis) {
         while let Some(Early { delivery, entry }) = self.waiting.pop() {
-            self.admit(now, wall, Origin::Held(delivery), entry, 0);
+            self.admit(now, wall, Origin::Held(delivery), entry, 0, false);
         }
     }
 

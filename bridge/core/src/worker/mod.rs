@@ -23,7 +23,7 @@ mod stopping;
 pub use events::{Effect, End, Event, Observation};
 pub use status::{LaneStatus, OwnerStatus, Phase};
 
-use crate::dispatch::{Arrival, Dispatched};
+use crate::dispatch::{Arrival, Dispatched, headers};
 use crate::drain::retry::Jitter;
 use crate::drain::{Drain, Item, Pace, ParkId};
 use crate::hold::Deliveries;
@@ -100,10 +100,11 @@ pub struct Owner {
     effects: Vec<Effect>,
 }
 
-/// What decides the order of entries: those of one key are sent in the order of their arrival. The topic.
+/// What decides the order of entries: those of one key are sent in the order of their arrival. The key that a bridge told which the route believes,
+/// else the topic.
 #[must_use]
 pub fn ordering_key(entry: &Entry) -> &[u8] {
-    entry.message.topic.as_bytes()
+    headers::believed(&entry.message, headers::ORDERING_KEY).unwrap_or(&entry.message.topic).as_bytes()
 }
 
 impl Owner {
@@ -113,7 +114,12 @@ impl Owner {
         let paces = options
             .legs
             .iter()
-            .map(|leg| Pace { max_in_flight: leg.policy.max_in_flight, linger: options.send_linger, limits: leg.limits })
+            .map(|leg| Pace {
+                max_in_flight: leg.policy.max_in_flight,
+                linger: options.send_linger,
+                limits: leg.limits,
+                pacing: leg.pacing,
+            })
             .collect();
         let legs = options.legs.len();
         Self {
@@ -347,10 +353,9 @@ impl Owner {
         for (entry, delivery) in stored.entries().iter().zip(stored.deliveries()) {
             self.delivery_stored(entry, *delivery);
         }
-        let slot = stored.slot();
         let legs: Vec<usize> = stored.entries().iter().map(|entry| self.leg_of(entry)).collect();
         let Some(lane) = self.lanes.get_mut(id.index()) else { return };
-        if !lane.loader.offer(slot, stored.into_entries(), room) {
+        if !lane.loader.offer(stored.into_appended(), room) {
             for leg in legs {
                 if let Some(counters) = self.counters.get_mut(leg) {
                     counters.unloaded += 1;

@@ -1,10 +1,11 @@
 //! What an owner needs to know.
 
+use crate::config::Span;
 use crate::config::model as config;
 use crate::dead_letter::Destination;
 use crate::dispatch::Dispatch;
 use crate::drain::retry::Backoff;
-use crate::drain::{BatchLimits, OrderKey};
+use crate::drain::{BatchLimits, OrderKey, Pacing};
 use crate::hold::Order;
 use crate::identity::Epoch;
 use crate::log::writer::SegmentOptions;
@@ -62,6 +63,46 @@ impl From<&config::Policy> for Policy {
             },
             send_timeout: policy.send_timeout.get(),
         }
+    }
+}
+
+/// The pause where nothing is configured, and the shortest and the longest one of `adaptive_backoff` where it does not say.
+const DRAIN_INTERVAL: Duration = Duration::from_secs(1);
+const DRAIN_MIN_INTERVAL: Duration = Duration::from_millis(100);
+const DRAIN_MAX_INTERVAL: Duration = Duration::from_secs(30);
+
+impl From<&config::RouteSession> for Pacing {
+    fn from(block: &config::RouteSession) -> Self {
+        let fixed = |interval: Option<Span>| {
+            let interval = interval.map_or(DRAIN_INTERVAL, Span::get);
+            (interval, interval, 1.0)
+        };
+        let (shortest, longest, multiplier) = match &block.drain_strategy {
+            None => fixed(block.drain_interval),
+            Some(strategy) => match strategy.kind {
+                config::DrainStrategyKind::FixedPoll => fixed(strategy.interval),
+                config::DrainStrategyKind::AdaptiveBackoff => (
+                    strategy.min_interval.map_or(DRAIN_MIN_INTERVAL, Span::get),
+                    strategy.max_interval.map_or(DRAIN_MAX_INTERVAL, Span::get),
+                    strategy.multiplier.unwrap_or(2.0),
+                ),
+            },
+        };
+        Self {
+            shortest,
+            longest,
+            multiplier,
+            first: block.drain_batch_size as usize,
+            most: block.drain_max_batch_size as usize,
+            max_sends: block.drain_max_concurrency as usize,
+        }
+    }
+}
+
+impl Default for Policy {
+    /// That of a route that says nothing about it.
+    fn default() -> Self {
+        Self::from(&config::Policy::default())
     }
 }
 
@@ -129,6 +170,8 @@ pub struct LegOptions {
     pub delivery: Delivery,
     /// The route's rules. What they bound, such as `max_in_flight`, each of its legs has for itself.
     pub policy: Policy,
+    /// How it takes up what is to be tried again and what former owners left; `None`: as it comes.
+    pub pacing: Option<Pacing>,
     /// The destination's limits.
     pub limits: BatchLimits,
     /// Measures entries for the destination.

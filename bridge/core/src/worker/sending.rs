@@ -46,7 +46,11 @@ impl Owner {
             if loaded.slot <= lane.settled.loaded() {
                 continue;
             }
-            lane.settled.load(loaded.slot, u32::try_from(loaded.entries.len()).unwrap_or(u32::MAX));
+            if loaded.is_segment {
+                lane.settled.load(loaded.slot, u32::try_from(loaded.entries.len()).unwrap_or(u32::MAX));
+            } else {
+                lane.settled.pass(loaded.slot);
+            }
             for (index, entry) in (0_u32..).zip(loaded.entries) {
                 let place = Place { lane: id, position: Position { slot: loaded.slot, index } };
                 self.take_up(now, wall, place, entry, loaded.read_back);
@@ -74,11 +78,11 @@ impl Owner {
         if self.meet(place, &entry) {
             return;
         }
-        self.admit(now, wall, Origin::Log(place), entry, attempts);
+        self.admit(now, wall, Origin::Log(place), entry, attempts, inherited);
     }
 
-    /// Takes an entry into memory, to be sent unless something is against it.
-    pub(super) fn admit(&mut self, now: Instant, wall: UnixMillis, origin: Origin, entry: Arc<Entry>, attempts: u32) {
+    /// Takes an entry into memory, to be sent unless something is against it. `inherited`: a former owner left it.
+    pub(super) fn admit(&mut self, now: Instant, wall: UnixMillis, origin: Origin, entry: Arc<Entry>, attempts: u32, inherited: bool) {
         let leg = self.leg_of(&entry);
         let options = self.options.legs.get(leg);
         let size = options.map_or(0, |options| (options.size_of)(&entry));
@@ -90,7 +94,8 @@ impl Owner {
             }
             Some(_) => entry.refusal.as_ref().map(Refusal::fault).or_else(|| expired(&entry, wall)),
         };
-        let mut item = Item { origin, turn: 0, entry, leg, size, attempts, first_attempt: None, ready_at: now, key: None };
+        let mut item =
+            Item { origin, turn: 0, entry, leg, size, attempts, first_attempt: None, ready_at: now, key: None, inherited, round: None };
         match refusal {
             None => {
                 item.key = options.and_then(|options| (options.key_of)(&item.entry));
@@ -120,6 +125,7 @@ impl Owner {
             Stage::Draining { until } if now < until => true,
             Stage::Draining { .. } | Stage::Finished => return,
         };
+        self.drain.release(now, eager, &mut self.jitter);
         loop {
             // Where too much is settled behind a stuck entry, only its own segment goes on. Were the stuck entry held back too, nothing would ever
             // move again.
@@ -143,7 +149,7 @@ impl Owner {
     pub(super) fn sent(&mut self, now: Instant, wall: UnixMillis, batch: BatchId, outcomes: Vec<Outcome<()>>) {
         let items = self.drain.landed(batch);
         let mut outcomes = outcomes.into_iter();
-        for item in items {
+        for mut item in items {
             let outcome =
                 outcomes.next().unwrap_or_else(|| Outcome::Unknown(Fault::new(FaultCode::ProtocolError, "no outcome for this entry")));
             match outcome {
@@ -154,6 +160,7 @@ impl Owner {
                     if let Some(counters) = self.counters.get_mut(item.leg) {
                         counters.delivered += 1;
                     }
+                    self.drain.accepted(&mut item);
                     let latency = wall.since(item.entry.received_at);
                     self.effects.push(Effect::Observe(Observation::Delivered { leg: item.leg, latency }));
                     self.finish(now, &item);
@@ -172,6 +179,7 @@ impl Owner {
     fn attempt_failed(&mut self, now: Instant, mut item: Item, fault: Fault) {
         let first = item.first_attempt.unwrap_or(now);
         if self.is_given_up(&item) {
+            self.drain.ended(&mut item);
             return self.give_up(now, &item);
         }
         let (pause, exhausted) = self.retry_of(now, &item, &fault);
@@ -196,7 +204,8 @@ impl Owner {
     }
 
     /// The entry will not be delivered: it is dead-lettered, or dropped where its route's policy says so.
-    pub(super) fn doom(&mut self, now: Instant, item: Item, fault: Fault) {
+    pub(super) fn doom(&mut self, now: Instant, mut item: Item, fault: Fault) {
+        self.drain.ended(&mut item);
         let fate = self.options.legs.get(item.leg).map_or(Fate::DeadLetter, |leg| match fault.code {
             FaultCode::MessageExpired => leg.policy.on_expired,
             // It was kept for that alone.

@@ -32,7 +32,7 @@ impl Owner {
         let room = self.drain.held() + self.spill.unmet() < most && self.drain.held_weight() < self.options.memory_bytes / 4;
         if room && self.is_caught_up() && !self.spill.is_logged(key) {
             self.spill.hold(key, delivery, Arc::clone(&entry), now.plus(after));
-            self.admit(now, wall, Origin::Held(delivery), entry, 0);
+            self.admit(now, wall, Origin::Held(delivery), entry, 0, false);
         } else {
             self.spill_key(now, key, None);
             self.append(now, delivery, entry);

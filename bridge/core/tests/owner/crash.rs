@@ -82,6 +82,9 @@ fn lives(seed: u64) {
 fn drawn_options(life: u64, dice: &mut Dice) -> OwnerOptions {
     let mut options = options(life);
     options.segment.max_messages = 1 + dice.index(12);
+    if dice.chance(0.4) {
+        options.segment.max_row_bytes = 50 + dice.index(150);
+    }
     options.memory_entries = 5 + dice.index(40);
     options.max_settled_ahead = 5 + dice.index(40);
     options.legs[0].policy.max_in_flight = 1 + dice.index(25);

@@ -26,6 +26,8 @@ fn item(id: u64, leg: usize, size: usize, now: Instant) -> Item {
         first_attempt: None,
         ready_at: now,
         key: None,
+        inherited: false,
+        round: None,
     }
 }
 
@@ -120,7 +122,8 @@ impl Oracle {
 
 fn paces(max_in_flight: usize, entries: usize, bytes: usize) -> Vec<Pace> {
     let limits = BatchLimits { entries, bytes, entry_bytes: bytes };
-    vec![Pace { max_in_flight, linger: ms(LINGER), limits }, Pace { max_in_flight: max_in_flight + 3, linger: ms(LINGER), limits }]
+    let pace = Pace { max_in_flight, linger: ms(LINGER), limits, pacing: None };
+    vec![pace, Pace { max_in_flight: max_in_flight + 3, ..pace }]
 }
 
 fn check_launch(oracle: &mut Oracle, paces: &[Pace], eager: bool, launch: Option<&Launch>) {

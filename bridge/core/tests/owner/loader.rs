@@ -2,10 +2,11 @@
 
 use crate::support::{Store, at_ms, entry_of, fault};
 use causeway_core::identity::{Epoch, Id128, Position, Slot};
-use causeway_core::log::{Answer, Call, loader::Loader};
+use causeway_core::log::loader::{Appended, Loader};
+use causeway_core::log::{Answer, Call};
 use causeway_core::message::Entry;
 use causeway_core::outcome::FaultCode;
-use causeway_core::rows::{Anchor, CODEC_POSTCARD_ZSTD, Head, Row, Segment, SettledRange, pack};
+use causeway_core::rows::{Anchor, CODEC_PART, CODEC_POSTCARD_ZSTD, Head, Part, Row, Segment, SettledRange, pack, part, split};
 use causeway_core::units::UnixMillis;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -22,6 +23,22 @@ fn segment(slot: u64, entries: &[Arc<Entry>]) -> Row {
         earliest_expiry: None,
         drained: Slot(0),
     })
+}
+
+/// The rows of the segment whose first one stands at `slot`: some segments stand in three parts.
+fn rows_of(slot: u64) -> Vec<Row> {
+    let Row::Segment(whole) = segment(slot, &entries_of(slot)) else { unreachable!() };
+    if slot % 7 != 3 {
+        return vec![Row::Segment(whole)];
+    }
+    let bodies = split(&whole.body, whole.segment_id, whole.body.len().div_ceil(3)).unwrap();
+    (slot..)
+        .zip(bodies)
+        .map(|(at, body)| {
+            let count = if at == slot { whole.count } else { 0 };
+            Row::Segment(Segment { segment_id: Id128(u128::from(at)), count, codec: CODEC_PART, body, ..whole.clone() })
+        })
+        .collect()
 }
 
 fn anchor(slot: u64) -> Row {
@@ -81,9 +98,14 @@ impl Bench {
     /// Slots 1 to `before` are a former owner's: those in `missing` were deleted, the last one is the anchor.
     fn new(before: u64, missing: &BTreeSet<u64>, page_rows: usize, staged_bytes: usize) -> Self {
         let mut store = Store { page_rows: Some(page_rows), ..Store::default() };
-        for slot in 1..before {
-            if !missing.contains(&slot) {
-                store.rows.insert(Slot(slot), if slot % 5 == 0 { anchor(slot) } else { segment(slot, &entries_of(slot)) });
+        let mut slot = 1;
+        while slot < before {
+            for row in if slot.is_multiple_of(5) { vec![anchor(slot)] } else { rows_of(slot) } {
+                // The former owner may have ended before the last part.
+                if slot < before && !missing.contains(&slot) {
+                    store.rows.insert(Slot(slot), row);
+                }
+                slot += 1;
             }
         }
         store.rows.insert(Slot(before), anchor(before));
@@ -95,11 +117,14 @@ impl Bench {
         self.now += 200;
         match step {
             Step::Append { room } => {
-                self.tail += 1;
-                let entries = entries_of(self.tail);
-                self.store.rows.insert(Slot(self.tail), segment(self.tail, &entries));
+                let first = self.tail + 1;
+                for row in rows_of(first) {
+                    self.tail += 1;
+                    self.store.rows.insert(Slot(self.tail), row);
+                }
+                let entries = entries_of(first);
                 let count = entries.len() as i64;
-                if !self.loader.offer(Slot(self.tail), entries, room) {
+                if !self.loader.offer(Appended { first: Slot(first), last: Slot(self.tail), entries }, room) {
                     self.unloaded += count;
                 }
             }
@@ -139,6 +164,25 @@ impl Bench {
         }
     }
 
+    /// The slots with entries, as the rows alone tell.
+    fn expected(&self) -> Vec<(u64, usize)> {
+        let part_at = |slot: Slot| match self.store.rows.get(&slot) {
+            Some(Row::Segment(segment)) => part(segment).unwrap().map(|(part, _)| part),
+            _ => None,
+        };
+        let mut expected = Vec::new();
+        for (slot, row) in &self.store.rows {
+            let Row::Segment(segment) = row else { continue };
+            let is_whole = part_at(*slot).is_none_or(|first| {
+                first.index == 0 && (0..first.of).all(|index| part_at(Slot(slot.0 + u64::from(index))) == Some(Part { index, ..first }))
+            });
+            if is_whole {
+                expected.push((slot.0, segment.count as usize));
+            }
+        }
+        expected
+    }
+
     fn finish(&mut self) {
         self.step(Step::Take(usize::MAX));
         for _ in 0..10_000 {
@@ -172,8 +216,7 @@ proptest! {
         }
         bench.finish();
         let with_entries: Vec<(u64, usize)> = bench.taken.iter().copied().filter(|(_, count)| *count > 0).collect();
-        let expected: Vec<(u64, usize)> = bench.store.rows.iter().filter(|(_, row)| matches!(row, Row::Segment(_))).map(|(slot, _)| (slot.0, entries_of(slot.0).len())).collect();
-        prop_assert_eq!(with_entries, expected);
+        prop_assert_eq!(with_entries, bench.expected());
         prop_assert!(bench.taken.windows(2).all(|pair| pair[0].0 < pair[1].0), "strictly ascending");
         prop_assert_eq!(bench.taken.last().map(|(slot, _)| *slot), Some(bench.tail));
         prop_assert_eq!(bench.unloaded, 0, "what was left in the log was read back, entry by entry");
@@ -202,7 +245,50 @@ fn while_it_keeps_up_nothing_is_read() {
         assert!(bench.asked.is_none());
         bench.step(Step::Take(usize::MAX));
     }
-    assert_eq!(bench.taken.len(), 1_001);
+    assert_eq!(bench.taken.len() as u64, bench.tail, "every slot, those of further parts too");
+    assert!(bench.tail > 1_100, "some stood in parts");
+}
+
+/// Every row that may be deleted later is taken up as a segment, also what is left of one that was never whole.
+#[test]
+fn parts_without_a_last_one_are_segments_without_entries() {
+    let mut bench = Bench::new(6, &BTreeSet::from([5]), 100, 1 << 20);
+    for step in [Step::Poll { room: true }, Step::Read, Step::Answer { fails: false }] {
+        bench.step(step);
+    }
+    let mut taken = Vec::new();
+    while let Some(loaded) = bench.loader.take_next().unwrap() {
+        taken.push((loaded.slot.0, loaded.is_segment, loaded.entries.len()));
+    }
+    assert_eq!(taken, [(1, true, 2), (2, true, 3), (3, true, 0), (4, true, 0), (6, false, 0)]);
+}
+
+/// A row of another epoch between two parts, or a part of another segment, is no continuation.
+#[test]
+fn parts_belong_together_by_epoch_group_and_order() {
+    let whole = rows_of(3);
+    let tampered = |change: &dyn Fn(&mut Vec<Row>)| {
+        let mut rows = whole.clone();
+        change(&mut rows);
+        let mut bench = Bench::new(1, &BTreeSet::new(), 100, 1 << 20);
+        bench.store.rows.extend((2..).map(Slot).zip(rows));
+        bench.tail = bench.store.tail().0;
+        bench.finish();
+        bench.taken.iter().map(|(_, count)| count).sum::<usize>()
+    };
+    let segment = |row: &mut Row, change: &dyn Fn(&mut Segment)| {
+        if let Row::Segment(segment) = row {
+            change(segment)
+        }
+    };
+    assert_eq!(tampered(&|_| {}), entries_of(3).len());
+    assert_eq!(tampered(&|rows| segment(&mut rows[1], &|part| part.epoch = Epoch(2))), 0);
+    assert_eq!(tampered(&|rows| rows.swap(1, 2)), 0);
+    assert_eq!(tampered(&|rows| rows[1] = rows_of(10)[1].clone()), 0);
+    assert_eq!(tampered(&|rows| rows.insert(2, anchor(4))), 0);
+    assert_eq!(tampered(&|rows| drop(rows.remove(0))), 0);
+    let begun_twice = tampered(&|rows| rows.insert(0, whole[0].clone()));
+    assert_eq!(begun_twice, entries_of(3).len(), "what follows continues the later beginning");
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod holding;
 mod lanes;
 mod loader;
 mod mail;
+mod rounds;
 mod rows;
 mod settled;
 mod spilling;

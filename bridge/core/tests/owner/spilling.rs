@@ -1,9 +1,11 @@
 //! Messages that go past the log while their destination keeps up, and through it when it does not.
 
-use crate::support::{Rig, Store, fault, message, ms, options, route};
+use crate::support::{Rig, Store, at_ms, entry_of, fault, message, ms, options, route};
 use causeway_core::drain::OrderKey;
+use causeway_core::mailbox::Mail;
 use causeway_core::message::{Entry, Message};
 use causeway_core::outcome::{FaultCode, Outcome};
+use causeway_core::units::UnixMillis;
 use causeway_core::worker::Event;
 use causeway_core::worker::options::{Delivery, LegOptions, OwnerOptions};
 use std::sync::Arc;
@@ -130,4 +132,29 @@ fn an_outage_fills_the_log_and_not_the_memory_and_afterwards_messages_go_past_it
     rig.deliver("in", on("0", "last"));
     rig.run_to_rest();
     assert_eq!((rig.calls.puts, acked(&rig)), (puts, 1_001));
+}
+
+/// Mail of a key enters the log before a message of that key which is on its way past it. Later messages are settled around both, until no more may
+/// be settled ahead of the mail: then the message that the mail waits for has to go all the same.
+#[test]
+fn mail_that_waits_for_a_message_behind_it_in_the_log_holds_nothing_up() {
+    let options = OwnerOptions { max_settled_ahead: 2, mailbox_poll: Some(ms(2_000)), ..spilled(1) };
+    let mut rig = Rig::opened(options, Store::default());
+    rig.send_latency = ms(300);
+    rig.on_send = Box::new(|now, entry| if entry.message.topic == "a" && now < at_ms(60_000) { refused() } else { Outcome::Done(()) });
+    rig.deliver("in", on("a", "a1"));
+    rig.run_for(ms(20));
+    let letter = Entry { message: on("a", "mail"), ..Entry::clone(&entry_of("mail", 9 << 100)) };
+    rig.store.mail.insert("1".to_owned(), Mail { id: "1".to_owned(), posted_at: UnixMillis(0), entry: Arc::new(letter) });
+    rig.event(Event::MailHint);
+    rig.run_for(ms(400));
+    assert_eq!(logged(&rig), ["mail", "a1"]);
+    for nth in 0..5 {
+        rig.deliver("in", on("b", &format!("b{nth}")));
+        rig.run_for(ms(700));
+    }
+    rig.run_for(ms(120_000));
+    assert_eq!((rig.delivered.len(), logged(&rig).len()), (7, 0), "{:?}", sent(&rig));
+    let of_a: Vec<String> = sent(&rig).into_iter().filter(|text| !text.starts_with('b')).collect();
+    assert_eq!(of_a.last().map(String::as_str), Some("mail"), "{of_a:?}");
 }

@@ -6,12 +6,13 @@ use causeway_core::drain::BatchLimits;
 use causeway_core::drain::retry::Backoff;
 use causeway_core::hold::Order;
 use causeway_core::identity::{ConnectionEpoch, DeliveryId, EntryId, Epoch, LaneId, Position, Slot};
+use causeway_core::log::parts::Assembly;
 use causeway_core::log::writer::SegmentOptions;
 use causeway_core::log::{Answer, Call, Moved, Page, Put, Registration};
 use causeway_core::mailbox::Mail;
 use causeway_core::message::{Entry, Message};
 use causeway_core::outcome::{Fault, FaultCode, Outcome};
-use causeway_core::rows::{Head, Row, unpack};
+use causeway_core::rows::{Head, Row, part, unpack};
 use causeway_core::units::{Instant, UnixMillis};
 use causeway_core::worker::options::{Delivery, Fate, LegOptions, OwnerOptions, Policy, to_first_legs};
 use causeway_core::worker::{Effect, End, Event, Observation, Owner};
@@ -74,6 +75,7 @@ pub fn route(id: &str, receiver: &str) -> LegOptions {
             ..Destination::default()
         },
         delivery: Delivery::Logged,
+        pacing: None,
         policy: policy(),
         limits: BatchLimits { entries: 10, bytes: 262_144, entry_bytes: 200_000 },
         size_of: Arc::new(|entry| entry.message.payload.len() + 100),
@@ -130,10 +132,18 @@ impl Store {
         let head = self.effective_head();
         let ranges = self.head.as_ref().map(|head| head.settled_ahead.clone()).unwrap_or_default();
         let mut found = Vec::new();
+        let mut assembly = Assembly::default();
         for (slot, row) in self.rows.range(head.next()..) {
             let Row::Segment(segment) = row else { continue };
-            for (index, entry) in (0_u32..).zip(unpack(segment).unwrap()) {
-                let position = Position { slot: *slot, index };
+            let (first, segment) = match part(segment).unwrap() {
+                None => (*slot, segment.clone()),
+                Some((part, piece)) => match assembly.add(*slot, segment, part, piece).whole {
+                    Some(whole) => (whole.first, whole.segment),
+                    None => continue,
+                },
+            };
+            for (index, entry) in (0_u32..).zip(unpack(&segment).unwrap()) {
+                let position = Position { slot: first, index };
                 if !ranges.iter().any(|range| range.from <= position && position <= range.to) {
                     found.push((position, entry));
                 }

@@ -1,12 +1,13 @@
 //! Group commit against what the log's design asks of it.
 
-use crate::support::{at_ms, entry_of, ms};
-use causeway_core::identity::{ConnectionEpoch, DeliveryId, Epoch, IdSequence, Slot};
-use causeway_core::log::writer::{LOAD_LINGERS, Pending, SegmentOptions, Stored, Writer, WriterEvent};
+use crate::support::{at_ms, entry_of, fault, ms};
+use causeway_core::identity::{ConnectionEpoch, DeliveryId, Epoch, Id128, IdSequence, Slot};
+use causeway_core::log::parts::Assembly;
+use causeway_core::log::writer::{LOAD_LINGERS, Pending, SegmentOptions, Stored, Writer, WriterEnd, WriterEvent};
 use causeway_core::log::{Answer, Call, Put};
 use causeway_core::message::Entry;
-use causeway_core::outcome::Outcome;
-use causeway_core::rows::{Row, unpack};
+use causeway_core::outcome::{FaultCode, Outcome};
+use causeway_core::rows::{Row, RowMeta, part, unpack};
 use causeway_core::units::{Instant, UnixMillis};
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -191,4 +192,63 @@ fn forgetting_a_connection_leaves_what_is_being_written_and_what_came_by_another
     assert_eq!(writer.pending(), 2);
     let left: Vec<u128> = writer.pending_entries().map(|entry| entry.id.0).collect();
     assert_eq!(left, vec![3, 1]);
+}
+
+/// Three parts of one segment: the next one leaves when the one before is known to stand, and nothing is told before the last.
+#[test]
+fn the_parts_of_a_segment_leave_one_after_another() {
+    let now = at_ms(0);
+    let mut writer = open(SegmentOptions { max_row_bytes: 40, ..SegmentOptions::default() }, now);
+    let tail = writer.tail();
+    writer.push(pending(entry_of("a payload that needs several rows of forty bytes: 0123456789 abcdefghijklmnopqrstuvwxyz", 7), 1, now));
+    let mut assembly = Assembly::default();
+    let (mut slot, mut ids, mut told) = (tail, std::collections::BTreeSet::new(), None);
+    while let Some(call) = writer.poll(now, WALL, Slot(0)) {
+        let Call::Put { slot: at, row } = call else { panic!("{call:?}") };
+        assert!(writer.poll(now, WALL, Slot(0)).is_none(), "one part at a time");
+        assert_eq!((at, writer.tail(), writer.pending()), (slot.next(), tail, 1), "the tail stays before a segment that is not whole");
+        let Row::Segment(segment) = row.as_ref() else { panic!("{row:?}") };
+        let (part, piece) = part(segment).unwrap().expect("a part");
+        assert!(piece.len() <= 40 && ids.insert(segment.segment_id), "each row has an id of its own");
+        assert_eq!(segment.count, u32::from(part.index == 0));
+        if part.index == 1 {
+            // Nobody knows whether it arrived: the tail tells.
+            assert!(writer.answer(now, Answer::Put(Outcome::Unknown(fault(FaultCode::Timeout)))).is_none());
+            let Some(Call::Put { row: again, .. }) = writer.poll(at_ms(60_000), WALL, Slot(0)) else { panic!("the same again") };
+            assert_eq!(again.id(), row.id());
+            assert!(writer.answer(at_ms(60_000), Answer::Put(Outcome::Done(Put::Stored))).is_none());
+            assert!(
+                matches!(writer.poll(at_ms(60_000), WALL, Slot(0)), Some(Call::ReadTail)),
+                "what is doubtful is read before the next part leaves"
+            );
+            assert!(writer.answer(now, Answer::Tail(Ok(Some(row.meta(at))))).is_none());
+        } else {
+            told = writer.answer(now, Answer::Put(Outcome::Done(Put::Stored)));
+        }
+        let whole = assembly.add(at, segment, part, piece).whole;
+        assert_eq!(whole.is_some(), told.is_some(), "told with the last part");
+        slot = at;
+        if let Some(whole) = whole {
+            assert_eq!((whole.first, whole.last), (tail.next(), slot));
+            assert_eq!(unpack(&whole.segment).unwrap()[0].id.0, 7);
+        }
+    }
+    let Some(WriterEvent::Stored(stored)) = told else { panic!("stored") };
+    assert_eq!((stored.slot(), stored.entries().len(), stored.deliveries().len()), (tail.next(), 1, 1));
+    assert!(ids.len() >= 3, "{}", ids.len());
+    assert_eq!((writer.tail(), writer.pending()), (slot, 0));
+}
+
+/// A foreign row in the way of the second part fences like any other, and nobody is told that the segment stands.
+#[test]
+fn a_foreign_row_between_parts_fences() {
+    let now = at_ms(0);
+    let mut writer = open(SegmentOptions { max_row_bytes: 40, ..SegmentOptions::default() }, now);
+    writer.push(pending(entry_of("a payload that needs several rows of forty bytes: 0123456789 abcdefghijklmnopqrstuvwxyz", 7), 1, now));
+    assert!(writer.poll(now, WALL, Slot(0)).is_some());
+    assert!(writer.answer(now, Answer::Put(Outcome::Done(Put::Stored))).is_none());
+    let Some(Call::Put { slot, .. }) = writer.poll(now, WALL, Slot(0)) else { panic!("the second part") };
+    let foreign = RowMeta { slot, epoch: Epoch(2), id: Id128(99), drained: Slot(0) };
+    assert!(writer.answer(now, Answer::Put(Outcome::Done(Put::Occupied(foreign)))).is_none());
+    assert!(matches!(writer.end(), Some(WriterEnd::Fenced { found, same_or_older_epoch: false }) if *found == foreign));
 }

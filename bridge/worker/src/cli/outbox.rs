@@ -187,14 +187,20 @@ async fn stat(outbox: &dyn Outbox, record: &LogRecord, log: &LogName) -> Result<
 
 async fn count(outbox: &dyn Outbox, log: &LogName, drained: Slot, tail: Slot, head: &Head, stat: &mut LogStat) -> Result<(), Fault> {
     let mut after = Some(drained);
+    let mut last_is_unsettled = false;
     while let Some(from) = after {
         let page = outbox.read_page(log, from, tail).await?;
         for (slot, row) in &page.rows {
             match row {
                 Row::Anchor(anchor) => stat.owner = Some(anchor.owner.clone()),
+                // A further part of the segment before it.
+                Row::Segment(segment) if segment.count == 0 => {
+                    stat.bytes += if last_is_unsettled { segment.body.len() as u64 } else { 0 };
+                }
                 Row::Segment(segment) => {
                     let unsettled = u64::from(segment.count).saturating_sub(settled_in(head, *slot, segment.count));
-                    if unsettled > 0 {
+                    last_is_unsettled = unsettled > 0;
+                    if last_is_unsettled {
                         stat.segments += 1;
                         stat.entries += unsettled;
                         stat.bytes += segment.body.len() as u64;

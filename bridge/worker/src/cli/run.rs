@@ -11,9 +11,8 @@ use crate::supervisor::{self, End, Program, Signals};
 use crate::telemetry::Metrics;
 use crate::telemetry::collect::Collector;
 use crate::telemetry::emf::Exporter;
-use crate::telemetry::logs::{self, LogFormat};
-use crate::wiring::{self, Purpose, Shared, StoreSet, WiringError};
-use causeway_core::config::model::{self, MetricsExporter};
+use crate::telemetry::logs;
+use crate::wiring::{self, HintPlan, ProcessPlan, Purpose, Shared, StoreSet, WiringError};
 use causeway_core::config::{Config, Loaded, Secret};
 use causeway_core::outcome::{Fault, FaultClass, FaultCode};
 use causeway_core::timing::Nanos;
@@ -54,26 +53,27 @@ pub struct RunArgs {
 /// An unusable configuration, before anything has started.
 pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
     let loaded = load::load_built(&args.config)?;
-    start_logs(&loaded);
     let config = &loaded.config;
-    if args.role == Role::Control && !config.bridge.is_clustered() {
+    let process = ProcessPlan::of(config);
+    start_logs(&process, &loaded);
+    if args.role == Role::Control && !process.clustered {
         return Err(
             WiringError::new("--role control", "E_ROLE", "it stands by for other workers: it needs `deployment_mode: clustered`").into()
         );
     }
     // Signals are heard from here on: a stop during the start ends it in order too.
     let signals = Signals::new()?;
-    let listener = http::bind("http.monitor_addr", config.http.monitor_addr.get()).await?;
+    let listener = http::bind("http.monitor_addr", process.monitor_addr).await?;
     let hints = HintBoard::default();
-    let transport = match wiring::hint_token(config) {
-        Some(token) => {
-            let listener = http::bind("http.transport_addr", config.http.transport_addr.get()).await?;
+    let transport = match &process.hints {
+        Some(HintPlan { addr, token }) => {
+            let listener = http::bind("http.transport_addr", *addr).await?;
             Some((Transport::new(hints.clone(), token.reveal()), listener))
         }
         None => None,
     };
     let task = instance::ecs_task().await;
-    let instance_id = instance::instance_id(config.bridge.instance_name(), task.as_ref());
+    let instance_id = instance::instance_id(process.instance_name.as_deref(), task.as_ref());
     let listens_on = transport.as_ref().and_then(|(_, listener)| listener.local_addr().ok());
     let aws = wiring::aws(config).await;
     let stores = StoreSet::open(&config.stores, aws.as_ref(), Purpose::Run)?;
@@ -82,14 +82,14 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
 
     let clock = Arc::new(SystemClock);
     let (metrics, stop) = (Metrics::default(), CancellationToken::new());
-    let status = StatusBoard::new(&config.bridge.id, &instance_id, clock.clone());
+    let status = StatusBoard::new(&process.bridge, &instance_id, clock.clone());
     let nonce = boot_nonce()?;
     let shared = Shared {
         instance_id: instance_id.clone(),
         owner: format!("{instance_id}#{nonce:016x}"),
         nonce,
         looks_late: args.role == Role::Control,
-        facts: instance::facts(&config.bridge.cluster.endpoints, task.as_ref(), listens_on),
+        facts: instance::facts(&process.endpoints, task.as_ref(), listens_on),
         hints,
         clock: clock.clone(),
         metrics: metrics.clone(),
@@ -98,12 +98,12 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
     };
     let mut sessions = wiring::sessions(config, &stores, &sinks, aws.as_ref(), &shared)?;
     let adoption = wiring::adoption(config, &mut sessions, &shared);
-    let membership =
-        stores.leases.clone().filter(|_| wiring::is_member(config)).map(|leases| membership(leases, config, args.role, &shared));
+    let membership = stores.leases.clone().zip(process.member_interval);
+    let membership = membership.map(|(leases, interval)| membership_of(leases, interval, &process.bridge, args.role, &shared));
     let collector = Collector { metrics, status: status.clone(), outbox: stores.outbox.clone(), sinks };
-    let key = config.http.monitor_api_key.as_ref().map(Secret::reveal);
-    let exporter = (config.bridge.metrics_exporter == MetricsExporter::Emf).then(|| Exporter::new(&config.bridge.id, &instance_id));
-    info!(bridge = %config.bridge.id, instance = %instance_id, version = env!("CARGO_PKG_VERSION"), sessions = sessions.len(), monitor = %config.http.monitor_addr, "starting");
+    let key = process.monitor_key.as_ref().map(Secret::reveal);
+    let exporter = process.embedded_metrics.then(|| Exporter::new(&process.bridge, &instance_id));
+    info!(bridge = %process.bridge, instance = %instance_id, version = env!("CARGO_PKG_VERSION"), sessions = sessions.len(), monitor = %process.monitor_addr, "starting");
     log_budgets(config);
     let program = Program {
         sessions,
@@ -116,7 +116,7 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
         collector,
         status,
         stop,
-        shutdown_timeout: config.bridge.shutdown_timeout.get(),
+        shutdown_timeout: process.shutdown_timeout,
     };
     Ok(ExitCode::from(match supervisor::run(program, signals).await {
         End::Clean => 0,
@@ -126,9 +126,9 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
 }
 
 /// This process among the members of its bridge.
-fn membership(leases: Arc<dyn Leases>, config: &Config, role: Role, shared: &Shared) -> Membership {
+fn membership_of(leases: Arc<dyn Leases>, interval: Duration, bridge: &str, role: Role, shared: &Shared) -> Membership {
     let record = MemberRecord {
-        bridge: config.bridge.id.to_string(),
+        bridge: bridge.to_owned(),
         owner: shared.owner.clone(),
         role: match role {
             Role::Worker => "worker",
@@ -139,7 +139,6 @@ fn membership(leases: Arc<dyn Leases>, config: &Config, role: Role, shared: &Sha
         started_at: shared.clock.wall(),
         ..MemberRecord::default()
     };
-    let interval = config.bridge.cluster.member_interval.get();
     Membership { leases, record, interval, status: shared.status.clone(), clock: Arc::clone(&shared.clock) }
 }
 
@@ -164,13 +163,8 @@ fn boot_nonce() -> Result<u64, CliError> {
     getrandom::u64().map_err(|error| none(error).into())
 }
 
-fn start_logs(loaded: &Loaded) {
-    let bridge = &loaded.config.bridge;
-    let format = match bridge.log_format {
-        model::LogFormat::Json => LogFormat::Json,
-        model::LogFormat::Human => LogFormat::Human,
-    };
-    logs::start(format, bridge.log_level.as_str());
+fn start_logs(process: &ProcessPlan, loaded: &Loaded) {
+    logs::start(process.log_format, process.log_level);
     for warning in &loaded.warnings {
         warn!(code = warning.code, path = %warning.path, at = %warning.at, "{} ({})", warning.message, warning.remedy);
     }

@@ -10,12 +10,12 @@ use crate::status::{BEAT_INTERVAL, LastFault, LeaseStatus, LogPhase, RefusedFilt
 use crate::telemetry::AppendResult;
 use causeway_core::drain::{BatchId, BatchLimits};
 use causeway_core::lease::row::HOUSEKEEPING;
-use causeway_core::log::writer::{SegmentOptions, WriterEnd};
+use causeway_core::log::writer::WriterEnd;
 use causeway_core::member::{Effect, Part, Reason, Term};
 use causeway_core::message::Entry;
 use causeway_core::outcome::{Fault, FaultCode, Outcome};
 use causeway_core::units::Instant;
-use causeway_core::worker::options::{LegOptions, MEMORY_BYTES, MEMORY_ENTRIES, OwnerOptions, Policy};
+use causeway_core::worker::options::{LegOptions, MEMORY_BYTES, MEMORY_ENTRIES, OwnerOptions};
 use causeway_core::worker::{self, End, Observation};
 use causeway_ports::{ConnectionEpoch, Source, SourceEvent};
 use core::time::Duration;
@@ -141,9 +141,9 @@ impl Session {
             lanes: if parts.outbox.is_some() { parts.lanes } else { 0 },
             mailbox_poll: parts.mailbox.as_ref().map(|mailbox| mailbox.poll),
             retire_when_drained: matches!(parts.kind, LogKind::Adopted(_)),
-            segment: SegmentOptions::from(&parts.limits),
-            send_linger: parts.limits.send_linger.get(),
-            max_settled_ahead: parts.limits.max_settled_ahead as usize,
+            segment: parts.limits.segment,
+            send_linger: parts.limits.send_linger,
+            max_settled_ahead: parts.limits.max_settled_ahead,
             memory_entries: MEMORY_ENTRIES,
             memory_bytes: MEMORY_BYTES,
             entry_id_base: random.entry_ids,
@@ -406,7 +406,7 @@ impl Session {
         let (metrics, id) = (self.parts.metrics.clone(), parts.route.clone());
         metrics.observe_dispatch_delays(&id, delays);
         let observe = move |took: Duration, outcomes: &[Outcome<()>]| metrics.observe_send(&id, took, outcomes);
-        let bound = SendBound { timeout: parts.policy.send_timeout.get(), given_up_after: self.parts.stale_claim };
+        let bound = SendBound { timeout: parts.policy.send_timeout, given_up_after: self.parts.stale_claim };
         self.dispatch.send(batch, Arc::clone(&parts.sink), entries, bound, observe);
     }
 
@@ -557,7 +557,8 @@ fn leg_options(parts: &LegParts) -> LegOptions {
         receiver: parts.receiver.as_str().into(),
         destination: parts.destination.clone(),
         delivery: parts.delivery,
-        policy: Policy::from(&parts.policy),
+        pacing: parts.pacing,
+        policy: parts.policy,
         limits: BatchLimits { entries: limits.batch_entries, bytes: limits.batch_bytes, entry_bytes: limits.entry_bytes },
         size_of: Arc::new(move |entry| measure.size_of(entry)),
         key_of: Arc::new(move |entry| order.key_of(entry)),

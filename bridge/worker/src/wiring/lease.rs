@@ -1,12 +1,12 @@
-//! What a session under a lease needs.
+//! What a log under a lease needs.
 
 use super::{Shared, StoreSet, WiringError, hint_token};
 use crate::hints::Hinter;
 use crate::parts::LeaseParts;
-use causeway_core::config::model::{Session, SessionMode};
 use causeway_core::config::{Config, SessionTiming, StepDown};
 use causeway_core::identity::{LogName, lease_of};
 use causeway_core::lease::holder::Upkeep;
+use causeway_core::lease::row::OwnerFacts;
 use causeway_core::lease::standby::Candidate;
 use causeway_core::member::MemberOptions;
 use causeway_core::timing::Nanos;
@@ -18,88 +18,72 @@ use std::sync::Arc;
 const GUARD_SHARE: u32 = 20;
 const GUARD_LONGEST: Duration = Duration::from_secs(1);
 
-/// Who claims a lease, and how.
-pub(super) struct Claim<'a> {
+/// What competing for a lease is built from.
+#[derive(Clone, Debug)]
+pub struct LeasePlan {
     /// The session, or what stands in its place.
-    pub(super) name: &'a str,
+    pub name: String,
     /// Whether one process of all may have it; else each has one of its own.
-    pub(super) exclusive: bool,
-    /// How it is kept.
-    pub(super) timing: SessionTiming,
-    /// How long an owner may take to open its log before it steps down.
-    pub(super) opening_timeout: Duration,
+    pub exclusive: bool,
+    /// How long one call to the lease store may take.
+    pub call_timeout: Duration,
+    /// How it is competed for and kept. Which process that is, is filled in by [`LeasePlan::parts`].
+    pub member: MemberOptions,
 }
 
-/// The lease of `log`: that of an exclusive session, or of a process that has a log of its own; `None` where there is one candidate.
-///
-/// # Errors
-/// Where the store is missing or the timing cannot be resolved; `check` refuses both before.
-pub(super) fn lease_parts(
-    config: &Config,
-    session: &Session,
-    part: &str,
-    log: &LogName,
-    stores: &StoreSet,
-    shared: &Shared,
-) -> Result<Option<LeaseParts>, WiringError> {
-    let exclusive = session.session_mode == SessionMode::Exclusive;
-    if !exclusive && !config.has_logs_of_processes(session) {
-        return Ok(None);
+impl LeasePlan {
+    /// The lease of `log`, which `name` claims. `opening_timeout`: how long an owner may take to open its log before it steps down.
+    pub(super) fn new(name: &str, exclusive: bool, timing: SessionTiming, opening_timeout: Duration, log: &LogName) -> Self {
+        let cadence = timing.cadence;
+        let (ttl, poll, call) = (span(cadence.lease_ttl), span(cadence.acquire_poll_interval), span(cadence.renew_call_timeout));
+        let longest_poll = poll.mul_f64(1.25);
+        let member = MemberOptions {
+            candidate: Candidate { key: lease_of(log), owner: String::new(), ttl, facts: OwnerFacts::default() },
+            upkeep: Upkeep {
+                ttl,
+                renew_interval: span(cadence.renew_interval),
+                jitter: span(cadence.lease_renew_jitter),
+                max_fails: cadence.max_renew_fails,
+                guard: (ttl / GUARD_SHARE).min(GUARD_LONGEST),
+            },
+            poll_interval: poll,
+            looks_late: false,
+            step_down_grace: span(cadence.step_down_grace),
+            hold_off: longest_poll,
+            // Two polls of another member, and the calls that each may need to win.
+            broker_hold_off: longest_poll * 2 + call * 4,
+            // Without its broker it may go on draining: nobody else could connect for it.
+            broker_health_step_down: match timing.step_down.filter(|_| exclusive) {
+                Some(StepDown::After(after)) => Some(after.get()),
+                Some(StepDown::Off) | None => None,
+            },
+            opening_timeout,
+        };
+        Self { name: name.to_owned(), exclusive, call_timeout: call, member }
     }
-    let timing = config.session_timing(session).map_err(|error| WiringError::new(part, "E_CADENCE", error.to_string()))?;
-    let claim = Claim { name: &session.id, exclusive, timing, opening_timeout: session.mqtt().reconcile_timeout };
-    lease_of_claim(config, &claim, log, stores, shared).map(Some)
-}
 
-/// The lease of `log` for whoever claims it.
-///
-/// # Errors
-/// Where the store is missing.
-pub(super) fn lease_of_claim(
-    config: &Config,
-    claim: &Claim<'_>,
-    log: &LogName,
-    stores: &StoreSet,
-    shared: &Shared,
-) -> Result<LeaseParts, WiringError> {
-    let leases = stores
-        .leases
-        .clone()
-        .ok_or_else(|| WiringError::new("stores.lease", "E_MISSING", "what several processes run needs a lease store"))?;
-    let (timing, exclusive) = (claim.timing, claim.exclusive);
-    let cadence = timing.cadence;
-    let (ttl, poll, call) = (span(cadence.lease_ttl), span(cadence.acquire_poll_interval), span(cadence.renew_call_timeout));
-    let longest_poll = poll.mul_f64(1.25);
-    let member = MemberOptions {
-        candidate: Candidate { key: lease_of(log), owner: shared.owner.clone(), ttl, facts: shared.facts.clone() },
-        upkeep: Upkeep {
-            ttl,
-            renew_interval: span(cadence.renew_interval),
-            jitter: span(cadence.lease_renew_jitter),
-            max_fails: cadence.max_renew_fails,
-            guard: (ttl / GUARD_SHARE).min(GUARD_LONGEST),
-        },
-        poll_interval: poll,
-        looks_late: exclusive && shared.looks_late,
-        step_down_grace: span(cadence.step_down_grace),
-        hold_off: longest_poll,
-        // Two polls of another member, and the calls that each may need to win.
-        broker_hold_off: longest_poll * 2 + call * 4,
-        // Without its broker it may go on draining: nobody else could connect for it.
-        broker_health_step_down: match timing.step_down.filter(|_| exclusive) {
-            Some(StepDown::After(after)) => Some(after.get()),
-            Some(StepDown::Off) | None => None,
-        },
-        opening_timeout: claim.opening_timeout,
-    };
-    Ok(LeaseParts {
-        leases: Arc::clone(&leases),
-        hinted: shared.hints.listen(claim.name),
-        // Nobody waits for the lease of a process's own log.
-        hinter: if exclusive { hinter(config, &leases, shared)? } else { None },
-        call_timeout: call,
-        member,
-    })
+    /// This process as a candidate.
+    ///
+    /// # Errors
+    /// Where the store is missing; `check` refuses that before.
+    pub(super) fn parts(self, config: &Config, stores: &StoreSet, shared: &Shared) -> Result<LeaseParts, WiringError> {
+        let Self { name, exclusive, call_timeout, mut member } = self;
+        let leases = stores
+            .leases
+            .clone()
+            .ok_or_else(|| WiringError::new("stores.lease", "E_MISSING", "what several processes run needs a lease store"))?;
+        member.candidate.owner.clone_from(&shared.owner);
+        member.candidate.facts = shared.facts.clone();
+        member.looks_late = exclusive && shared.looks_late;
+        Ok(LeaseParts {
+            leases: Arc::clone(&leases),
+            hinted: shared.hints.listen(&name),
+            // Nobody waits for the lease of a process's own log.
+            hinter: if exclusive { hinter(config, &leases, shared)? } else { None },
+            call_timeout,
+            member,
+        })
+    }
 }
 
 fn hinter(config: &Config, leases: &Arc<dyn Leases>, shared: &Shared) -> Result<Option<Hinter>, WiringError> {

@@ -2,37 +2,36 @@
 
 mod capped;
 mod lease;
-mod publishing;
+mod owner;
+mod process;
 mod receivers;
+mod senders;
+mod sessions;
 mod source;
 mod stores;
 mod subscriptions;
 
+pub use lease::LeasePlan;
+pub use owner::{LegPlan, OwnerPlan, SourcePlan};
+pub use process::{HintPlan, ProcessPlan};
 pub use receivers::{probe as probe_receiver, queue_options};
-pub use source::source_options;
-pub use stores::{Purpose, StorePart, StoreSet};
-pub use subscriptions::storage_identity;
+pub use senders::{SenderPlan, SenderWay, sinks};
+pub use source::{MqttPlan, source_options};
+pub use stores::{LettersPlan, Purpose, StorePart, StoreSet, StoresPlan};
+pub use subscriptions::{SubscriptionPlan, storage_identity};
 
 use crate::adoption::{Adoptable, Adoption};
 use crate::hints::HintBoard;
-use crate::parts::{LegParts, LogKind, MailboxParts, NamedSinks, RandomBits, SessionParts};
-use crate::status::{LeaseStatus, SessionRole, SessionStatus, StatusBoard};
+use crate::parts::{LogKind, SessionParts};
+use crate::status::StatusBoard;
 use crate::telemetry::Metrics;
-use capped::CappedSink;
-use causeway_aws::{AwsClients, AwsOptions, SqsOptions, SqsSink};
+use causeway_aws::{AwsClients, AwsOptions};
 use causeway_core::adoption::Adopter;
-use causeway_core::config::model::{OutboxOptions, Receiver, Route, Session, SessionMode};
-use causeway_core::config::{Config, Id, Secret, SqsSenderSettings, StoreBackend};
-use causeway_core::dead_letter::Destination;
-use causeway_core::dispatch::Dispatch;
-use causeway_core::hold::Order;
-use causeway_core::identity::{LogName, partition_of_process};
+use causeway_core::config::model::{Receiver, SessionMode};
+use causeway_core::config::{Config, Secret, StoreBackend};
 use causeway_core::lease::row::OwnerFacts;
-use causeway_core::mailbox::MailboxName;
 use causeway_core::outcome::Fault;
-use causeway_core::worker::options::Delivery;
 use causeway_ports::{Clock, Sink};
-use publishing::Publishers;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -86,38 +85,6 @@ pub async fn aws(config: &Config) -> Option<AwsClients> {
     if needs_aws(config) { Some(AwsClients::load(&AwsOptions::default()).await) } else { None }
 }
 
-/// The destinations by sender id, in the order of the configuration; those of MQTT without a topic yet, which bindings name. Needs a Tokio runtime.
-///
-/// # Errors
-/// Every sender that cannot be built.
-pub fn sinks(config: &Config, aws: Option<&AwsClients>) -> Result<NamedSinks, Vec<WiringError>> {
-    let (mut built, mut errors) = (Vec::new(), Vec::new());
-    let mut publishers = Publishers::default();
-    for (index, sender) in config.senders.iter().enumerate() {
-        let part = format!("senders[{index}] ({})", sender.id);
-        if sender.options.credentials_uri.is_some() {
-            errors.push(WiringError::not_built(format!("{part}.options.credentials_uri"), "credentials of a sender's own"));
-            continue;
-        }
-        let sink = match (sender.sqs(), sender.mqtt(), aws) {
-            (Some(settings), _, Some(clients)) => sqs_sink(clients, settings).map_err(|fault| WiringError::of(part, &fault)),
-            (None, Some(settings), _) => publishers.sink(config, sender, &settings, &part),
-            (Some(_), _, None) | (None, None, _) => Err(WiringError::new(part, "E_REFERENCE", "it names neither a queue nor a session")),
-        };
-        match sink {
-            Ok(sink) => built.push((sender.id.to_string(), sink)),
-            Err(error) => errors.push(error),
-        }
-    }
-    if errors.is_empty() { Ok(built) } else { Err(errors) }
-}
-
-fn sqs_sink(clients: &AwsClients, settings: SqsSenderSettings) -> Result<Arc<dyn Sink>, Fault> {
-    let (batch_size, timeout) = (settings.batch_size as usize, settings.timeout);
-    let sink = SqsSink::new(clients, SqsOptions::from(settings))?;
-    Ok(Arc::new(CappedSink::new(Arc::new(sink), batch_size, timeout)))
-}
-
 /// What every session of the process shares.
 #[derive(Clone)]
 pub struct Shared {
@@ -143,6 +110,35 @@ pub struct Shared {
     pub stop: CancellationToken,
 }
 
+/// Everything that the program is built from. It is the whole of what the configuration does: besides what [`topology`] shows, and what `check` and
+/// `budget` say, nothing else of it is used.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The process itself.
+    pub process: ProcessPlan,
+    /// The stores.
+    pub stores: StoresPlan,
+    /// The destinations, in the order of the configuration.
+    pub senders: Vec<SenderPlan>,
+    /// The owner loops, in the order of the configuration.
+    pub owners: Vec<OwnerPlan>,
+}
+
+impl Plan {
+    /// What `config` says; `nonce` is a number that no other process has.
+    ///
+    /// # Errors
+    /// Everything that cannot be had.
+    pub fn of(config: &Config, nonce: u64) -> Result<Self, Vec<WiringError>> {
+        Ok(Self {
+            process: ProcessPlan::of(config),
+            stores: StoresPlan::of(&config.stores),
+            senders: senders::plan(config)?,
+            owners: owner::plan(config, nonce)?,
+        })
+    }
+}
+
 /// The owner loops' parts, one for each session and each queue that feeds a route, in the order of the configuration. Each is published as not open yet.
 ///
 /// # Errors
@@ -155,94 +151,13 @@ pub fn sessions(
     shared: &Shared,
 ) -> Result<Vec<SessionParts>, Vec<WiringError>> {
     let (mut built, mut errors) = (Vec::new(), Vec::new());
-    for (index, session) in config.sessions.iter().enumerate() {
-        let routes: Vec<&Route> =
-            config.routes.iter().filter(|route| config.source_session(route).is_some_and(|feeds| feeds.id == session.id)).collect();
-        if routes.is_empty() {
-            continue;
-        }
-        match session_parts(config, index, session, &routes, stores, sinks, shared) {
+    for plan in owner::plan(config, shared.nonce)? {
+        match plan.parts(config, stores, sinks, aws, shared) {
             Ok(parts) => built.push(parts),
             Err(error) => errors.push(error),
         }
-    }
-    for (index, receiver) in config.receivers.iter().enumerate().filter(|(_, receiver)| receiver.is_queue()) {
-        let routes: Vec<&Route> = config.routes.iter().filter(|route| route.receiver_id == receiver.id).collect();
-        if routes.is_empty() {
-            continue;
-        }
-        match receivers::receiver_parts(config, index, receiver, &routes, stores, sinks, aws, shared) {
-            Ok(parts) => built.push(parts),
-            Err(error) => errors.push(error),
-        }
-    }
-    if built.is_empty() && errors.is_empty() {
-        errors.push(WiringError::new("routes", "E_NO_ROUTE", "no route is fed by a session or a queue: there is nothing to run"));
     }
     if errors.is_empty() { Ok(built) } else { Err(errors) }
-}
-
-fn session_parts(
-    config: &Config,
-    index: usize,
-    session: &Session,
-    routes: &[&Route],
-    stores: &StoreSet,
-    sinks: &[(String, Arc<dyn Sink>)],
-    shared: &Shared,
-) -> Result<SessionParts, WiringError> {
-    let part = format!("sessions[{index}] ({})", session.id);
-    let outbox = stores.outbox.clone();
-    if outbox.is_none() && routes.iter().any(|route| route.delivery_mode.needs_outbox()) {
-        return Err(WiringError::new("stores.outbox", "E_MISSING", "routes need an outbox: configure one"));
-    }
-    let of_process = config.has_logs_of_processes(session);
-    let partition = if of_process { partition_of_process(&session.id, shared.nonce) } else { session.id.to_string() };
-    let log = LogName::new(&config.bridge.id, &partition, 0).map_err(|error| WiringError::new(part.as_str(), "E_ID", error.to_string()))?;
-    let limits = config.stores.outbox.as_ref().map_or_else(OutboxOptions::default, |store| store.options.clone());
-    let name =
-        MailboxName::new(&config.bridge.id, &session.id).map_err(|error| WiringError::new(part.as_str(), "E_ID", error.to_string()))?;
-    let mailbox = stores.mailbox.clone().map(|store| MailboxParts { store, name, poll: limits.mailbox_poll.get() });
-    let options = source_options(config, session, &part)?;
-    let dispatch = Dispatch::compile(config, routes.iter().copied())
-        .map_err(|error| WiringError::new(part.as_str(), "E_DISPATCH", error.to_string()))?;
-    let legs: Vec<Vec<LegParts>> = routes.iter().map(|route| leg_parts(config, route, &session.id, sinks)).collect::<Result<_, _>>()?;
-    let status = SessionStatus {
-        id: session.id.to_string(),
-        broker: options.broker_url.to_string(),
-        role: SessionRole::Standby,
-        subscriptions_wanted: options.subscriptions.len(),
-        lease: (of_process || session.session_mode == SessionMode::Exclusive).then(LeaseStatus::default),
-        ..SessionStatus::default()
-    };
-    // From here on the loop owes signs of life.
-    shared.status.publish(status, Vec::new());
-    Ok(SessionParts {
-        session: session.id.to_string(),
-        owner: shared.owner.clone(),
-        broker: options.broker_url.to_string(),
-        subscriptions_wanted: options.subscriptions.len(),
-        lease: lease::lease_parts(config, session, &part, &log, stores, shared)?,
-        kind: if of_process { LogKind::OfProcess(watch::Sender::default().subscribe()) } else { LogKind::OfSession },
-        log,
-        legs: legs.into_iter().flatten().collect(),
-        dispatch: Arc::new(dispatch),
-        outbox,
-        acknowledge: Order::OfArrival,
-        lanes: session.lanes,
-        mailbox,
-        limits,
-        stale_claim: config.stale_claim(),
-        dead_letters: stores.dead_letters.clone(),
-        start_source: source::starter(options.clone()),
-        subscriptions: subscriptions::subscription_parts(session, stores, &options),
-        random: Arc::new(RandomBits::of_the_system),
-        clock: Arc::clone(&shared.clock),
-        metrics: shared.metrics.clone(),
-        status: shared.status.clone(),
-        stop: shared.stop.clone(),
-        drain_ceiling: config.bridge.drain_ceiling(),
-    })
 }
 
 /// What takes care of the logs that other processes leave behind, where `sessions` have such logs. Connects them with what it will tell.
@@ -272,33 +187,6 @@ pub fn is_member(config: &Config) -> bool {
 pub fn hint_token(config: &Config) -> Option<&Secret> {
     let exclusive = config.sessions.iter().any(|session| session.session_mode == SessionMode::Exclusive);
     config.http.hint_token.as_ref().filter(|_| exclusive)
-}
-
-/// A route to each of its bindings, in their order.
-fn leg_parts(config: &Config, route: &Route, session: &str, sinks: &[(String, Arc<dyn Sink>)]) -> Result<Vec<LegParts>, WiringError> {
-    let part = format!("routes ({})", route.id);
-    let missing = |what: &str| WiringError::new(part.as_str(), "E_REFERENCE", format!("{what} does not exist"));
-    let leg = |id: &Id| {
-        let binding = config.binding(id).ok_or_else(|| missing("a binding of it"))?;
-        let sink = sinks.iter().find(|(id, _)| *id == *binding.sender_id).ok_or_else(|| missing("the sender of a binding of it"))?;
-        Ok(LegParts {
-            route: route.id.to_string(),
-            receiver: route.receiver_id.to_string(),
-            destination: Destination {
-                bridge: config.bridge.id.to_string(),
-                binding: binding.id.to_string(),
-                address: binding.address.clone(),
-                session: session.to_owned(),
-            },
-            sink: sink.1.at(&binding.address).unwrap_or_else(|| Arc::clone(&sink.1)),
-            delivery: Delivery::of(route.delivery_mode, &route.policy),
-            policy: route.policy.clone(),
-        })
-    };
-    if route.bindings.is_empty() {
-        return Err(missing("its binding"));
-    }
-    route.bindings.iter().map(leg).collect()
 }
 
 /// What `/topology` shows of the configuration: ids and kinds, no addresses with secrets, no options.

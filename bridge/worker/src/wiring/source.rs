@@ -11,11 +11,44 @@ use core::time::Duration;
 use std::path::Path;
 use std::sync::Arc;
 
+/// What a connection to a broker is built from.
+#[derive(Clone, Debug)]
+pub struct MqttPlan {
+    /// The connection.
+    pub options: SourceOptions,
+    /// Whether the client identifier gets random digits of its own behind it.
+    pub random_suffix: bool,
+}
+
+impl MqttPlan {
+    /// The options with the client identifier that this process connects as.
+    ///
+    /// # Errors
+    /// Where the operating system has no random bits.
+    pub fn named(self, part: &str) -> Result<SourceOptions, WiringError> {
+        let Self { mut options, random_suffix } = self;
+        if random_suffix {
+            let nonce = getrandom::u32()
+                .map_err(|error| WiringError::new(part, "E_RANDOM", format!("the operating system has no random bits: {error}")))?;
+            options.client_id = format!("{}-{nonce:08x}", options.client_id);
+        }
+        Ok(options)
+    }
+}
+
 /// What the source of `session` needs to know; `part` names the session in messages. Reads the certificates that the configuration names.
 ///
 /// # Errors
 /// The first thing that makes no sense or is not built.
 pub fn source_options(config: &Config, session: &Session, part: &str) -> Result<SourceOptions, WiringError> {
+    mqtt_plan(config, session, part)?.named(part)
+}
+
+/// The same, but for what is drawn at random.
+///
+/// # Errors
+/// The first thing that makes no sense or is not built.
+pub(super) fn mqtt_plan(config: &Config, session: &Session, part: &str) -> Result<MqttPlan, WiringError> {
     let settings = session.mqtt();
     let field = |name: &str| format!("{part}.options.session.{name}");
     if matches!(settings.credentials, Credentials::Uri(_)) {
@@ -25,7 +58,7 @@ pub fn source_options(config: &Config, session: &Session, part: &str) -> Result<
         ));
     }
     let (broker_url, other_urls) = addresses(&settings, &field)?;
-    let mut options = SourceOptions::new(broker_url, client_id(session, &settings, config.bridge.is_clustered(), part)?);
+    let mut options = SourceOptions::new(broker_url, lasting_client_id(session, &settings));
     options.other_urls = other_urls;
     options.protocol = match session.options.session.protocol_version {
         ProtocolVersion::V5 => Protocol::V5,
@@ -59,7 +92,7 @@ pub fn source_options(config: &Config, session: &Session, part: &str) -> Result<
         .flatten();
     options.subscriptions = subscriptions(config, session);
     options.validate().map_err(|error| WiringError::new(part, error.code(), error.to_string()))?;
-    Ok(options)
+    Ok(MqttPlan { options, random_suffix: has_random_suffix(session, config.bridge.is_clustered()) })
 }
 
 /// The first address, and those that are tried after it.
@@ -71,16 +104,15 @@ fn addresses(settings: &MqttSettings, field: &dyn Fn(&str) -> String) -> Result<
     Ok((first, urls.collect::<Result<_, _>>()?))
 }
 
-/// The name by which the broker knows this process.
-fn client_id(session: &Session, settings: &MqttSettings, clustered: bool, part: &str) -> Result<String, WiringError> {
-    let id = &settings.client_id;
-    Ok(match session.options.session.client_id_suffix {
+/// Whether the broker knows each start of this process by another name.
+fn has_random_suffix(session: &Session, clustered: bool) -> bool {
+    match session.options.session.client_id_suffix {
         // Replicas that share their work connect at the same time, and a broker lets one client of a name in. What an ephemeral session leaves
         // behind nobody comes back for, so that any name will do.
-        None if clustered && session.session_mode == SessionMode::Ephemeral => random_suffix(id, part)?,
-        Some(ClientIdSuffix::Nonce) => random_suffix(id, part)?,
-        None | Some(ClientIdSuffix::Hostname) => lasting_client_id(session, settings),
-    })
+        None => clustered && session.session_mode == SessionMode::Ephemeral,
+        Some(ClientIdSuffix::Nonce) => true,
+        Some(ClientIdSuffix::Hostname) => false,
+    }
 }
 
 /// The client identifier without what is new at every start.
@@ -89,13 +121,6 @@ pub(super) fn lasting_client_id(session: &Session, settings: &MqttSettings) -> S
         Some(ClientIdSuffix::Hostname) => format!("{}-{}", settings.client_id, crate::instance::host_name()),
         None | Some(ClientIdSuffix::Nonce) => settings.client_id.clone(),
     }
-}
-
-/// `id`, `-`, and eight random digits.
-pub(super) fn random_suffix(id: &str, part: &str) -> Result<String, WiringError> {
-    let nonce = getrandom::u32()
-        .map_err(|error| WiringError::new(part, "E_RANDOM", format!("the operating system has no random bits: {error}")))?;
-    Ok(format!("{id}-{nonce:08x}"))
 }
 
 /// The filters of the receivers that routes take from, in the order of the configuration.

@@ -8,6 +8,7 @@ use causeway_core::outcome::Fault;
 use causeway_local::memory::{MemoryDeadLetters, MemoryLeases, MemoryManagedSubscriptions, MemoryOutbox, MemoryRedrives};
 use causeway_local::sqlite::{LocalStoreError, OpenMode, SqliteManagedSubscriptions, SqliteStore};
 use causeway_ports::{DeadLetters, Leases, LogStore, Mailbox, ManagedSubscriptions, Outbox, Redrives, TwoStores};
+use core::time::Duration;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -57,6 +58,54 @@ pub enum StorePart {
     Leases,
     /// What sessions have subscribed to.
     Subscriptions,
+}
+
+/// What the stores are opened as.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoresPlan {
+    /// What keeps each of [`StorePart::ALL`].
+    pub backends: [Option<StoreBackend>; 4],
+    /// How dead letters are kept.
+    pub letters: LettersPlan,
+    /// Whether one transaction puts a dead letter back into the outbox.
+    pub redrives_at_once: bool,
+}
+
+impl StoresPlan {
+    /// What `stores` says.
+    #[must_use]
+    pub fn of(stores: &Stores) -> Self {
+        Self {
+            backends: StorePart::ALL.map(|part| part.backend(stores)),
+            letters: LettersPlan::of(stores),
+            redrives_at_once: redrives_at_once(stores),
+        }
+    }
+}
+
+/// How dead letters are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LettersPlan {
+    /// For how long; `None`: until somebody deletes them.
+    pub retention: Option<Duration>,
+    /// The most pages that one listing reads.
+    pub max_scan_pages: u32,
+    /// The table of the mailboxes that they are put back into, if it is one.
+    pub mail_table: Option<String>,
+}
+
+impl LettersPlan {
+    fn of(stores: &Stores) -> Self {
+        let options = stores.dlq.as_ref().map(|store| store.options.clone()).unwrap_or_default();
+        Self {
+            retention: options.retention.map(Span::get),
+            max_scan_pages: options.max_scan_pages,
+            mail_table: match stores.outbox_backend() {
+                Some(StoreBackend::Dynamodb { table }) => Some(table),
+                Some(StoreBackend::Memory | StoreBackend::Sqlite { .. }) | None => None,
+            },
+        }
+    }
 }
 
 /// The answer of a call to a store that may not be configured.
@@ -208,11 +257,7 @@ impl StoreSet {
     }
 
     fn letters(stores: &Stores, aws: Option<&AwsClients>, purpose: Purpose) -> Result<Option<Letters>, WiringError> {
-        let options = stores.dlq.as_ref().map(|store| &store.options);
-        let mail_table = match stores.outbox_backend() {
-            Some(StoreBackend::Dynamodb { table }) => Some(table),
-            Some(StoreBackend::Memory | StoreBackend::Sqlite { .. }) | None => None,
-        };
+        let LettersPlan { retention, max_scan_pages, mail_table } = LettersPlan::of(stores);
         StorePart::DeadLetters.open(
             stores,
             aws,
@@ -228,9 +273,7 @@ impl StoreSet {
                 Ok(Letters { tombstones: Arc::new(letters.redrives()), letters: Arc::new(letters) })
             },
             |client, table| {
-                let letters = DynamoDeadLetters::new(client, table)
-                    .with_retention(options.and_then(|options| options.retention).map(Span::get))
-                    .with_max_pages(options.map_or(100, |options| options.max_scan_pages));
+                let letters = DynamoDeadLetters::new(client, table).with_retention(retention).with_max_pages(max_scan_pages);
                 Letters { tombstones: Arc::new(DynamoRedrives::new(letters.clone(), mail_table)), letters: Arc::new(letters) }
             },
         )
@@ -299,15 +342,18 @@ fn kept<S>(opened: Result<Option<S>, WiringError>, errors: &mut Vec<WiringError>
 
 /// One transaction where one store has both, else one after the other.
 fn redrives(stores: &Stores, log: &Arc<dyn LogStore>, letters: &Letters) -> Arc<dyn Redrives> {
-    let together = match (stores.outbox_backend(), stores.dlq_backend()) {
-        (Some(StoreBackend::Dynamodb { .. }), Some(StoreBackend::Dynamodb { .. })) => true,
-        (Some(StoreBackend::Sqlite { path }), Some(StoreBackend::Sqlite { path: other })) => path == other,
-        _ => false,
-    };
-    if together {
+    if redrives_at_once(stores) {
         return Arc::clone(&letters.tombstones);
     }
     Arc::new(TwoStores::new(Arc::clone(&letters.letters), Arc::clone(&letters.tombstones), Arc::clone(log) as Arc<dyn Mailbox>))
+}
+
+fn redrives_at_once(stores: &Stores) -> bool {
+    match (stores.outbox_backend(), stores.dlq_backend()) {
+        (Some(StoreBackend::Dynamodb { .. }), Some(StoreBackend::Dynamodb { .. })) => true,
+        (Some(StoreBackend::Sqlite { path }), Some(StoreBackend::Sqlite { path: other })) => path == other,
+        _ => false,
+    }
 }
 
 fn in_memory(part: &str) -> WiringError {

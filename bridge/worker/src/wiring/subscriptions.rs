@@ -6,22 +6,41 @@ use causeway_core::config::model::{Baseline, Session, SessionMode};
 use causeway_core::subscriptions::BrokerSession;
 use causeway_mqtt::SourceOptions;
 use core::time::Duration;
-use std::sync::Arc;
+use std::collections::BTreeSet;
 
 /// A call to the store takes no longer; the source's own connection attempt goes on being tried.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The account of a durable session, where there is a store for it.
-pub(super) fn subscription_parts(session: &Session, stores: &StoreSet, options: &SourceOptions) -> Option<SubscriptionParts> {
-    let store = stores.subscriptions.clone().filter(|_| session.session_mode != SessionMode::Ephemeral)?;
-    let wanted = options.subscriptions.iter().map(|subscription| subscription.filter.clone());
-    Some(SubscriptionParts {
-        store: Arc::clone(&store),
-        identity: storage_identity(session)?,
-        desired: wanted.collect(),
-        baseline_auto: session.baseline == Baseline::Auto,
-        call_timeout: CALL_TIMEOUT,
-    })
+/// What the account of a session's subscriptions is built from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SubscriptionPlan {
+    /// The session's name in the store.
+    pub identity: String,
+    /// The filters that the configuration wants.
+    pub desired: BTreeSet<String>,
+    /// Whether a session that the broker reports as new proves that it has none.
+    pub baseline_auto: bool,
+}
+
+impl SubscriptionPlan {
+    /// The account of a durable session; `None` where nothing outlives a connection, and so nothing is accounted for.
+    pub(super) fn of(session: &Session, options: &SourceOptions) -> Option<Self> {
+        if session.session_mode == SessionMode::Ephemeral {
+            return None;
+        }
+        Some(Self {
+            identity: storage_identity(session)?,
+            desired: options.subscriptions.iter().map(|subscription| subscription.filter.clone()).collect(),
+            baseline_auto: session.baseline == Baseline::Auto,
+        })
+    }
+
+    /// The account, where there is a store for it.
+    pub(super) fn parts(self, stores: &StoreSet) -> Option<SubscriptionParts> {
+        let Self { identity, desired, baseline_auto } = self;
+        let store = stores.subscriptions.clone()?;
+        Some(SubscriptionParts { store, identity, desired, baseline_auto, call_timeout: CALL_TIMEOUT })
+    }
 }
 
 /// The session's name in the store of managed subscriptions.

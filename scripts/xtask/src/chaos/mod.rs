@@ -3,6 +3,7 @@
 //! Everything a scenario draws comes from a seed, so that it can be repeated: which way a cut goes, how long a fault lasts, which worker it
 //! hits. What the processes make of it still depends on the machine.
 
+pub mod matrix;
 mod outcome;
 mod scenario;
 mod stage;
@@ -33,9 +34,19 @@ pub struct Options {
     /// Only this scenario, once for each round.
     #[arg(long, value_enum)]
     pub only: Option<Scenario>,
-    /// One round of the most important scenarios, each as short as can be.
+    /// One round of the most important scenarios, each as short as can be; of the matrix every cell, with fewer messages.
     #[arg(long, conflicts_with = "minutes")]
     pub short: bool,
+    /// Instead of scenarios: every delivery mode over every store, before standard and FIFO queues, with kills, an absence of SQS, partial failures and
+    /// throttling.
+    #[arg(long, conflicts_with_all = ["minutes", "seed", "only", "rate"])]
+    pub matrix: bool,
+    /// Only the cells of the matrix that have this in their names, such as `spill_outbox, SQLite` or `FIFO, kill`.
+    #[arg(long, value_name = "TEXT", requires = "matrix")]
+    pub cells: Option<String>,
+    /// Print the matrix as a table for a page.
+    #[arg(long, requires = "matrix", conflicts_with = "json")]
+    pub markdown: bool,
     /// Messages a second.
     #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u64).range(1..=5_000))]
     pub rate: u64,
@@ -64,6 +75,9 @@ const WITH_IDLENESS: u64 = 25;
 /// # Errors
 /// The stack cannot be started.
 pub async fn run(options: &Options) -> Result<bool> {
+    if options.matrix {
+        return matrix::run(options).await;
+    }
     let dir = tempfile::Builder::new().prefix("causeway-chaos-").tempdir().context("cannot create a temporary folder")?;
     let table = tokio::select! {
         table = rounds(options, dir.path()) => table?,

@@ -222,7 +222,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     fn plan() -> Plan {
-        Plan { run: "t1".into(), messages: 100, devices: 5, size: 250, started_ms: 1_700_000_000_000 }
+        Plan { run: "t1".into(), messages: 100, devices: 5, size: 250, started_ms: 1_700_000_000_000, noise: true }
     }
 
     fn receipt(index: u64, attempt: u32, queue_id: &str, sent: u64) -> Receipt {

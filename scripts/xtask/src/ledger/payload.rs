@@ -16,6 +16,8 @@ pub struct Plan {
     pub size: usize,
     /// The time stamp of the first message, in milliseconds since 1970.
     pub started_ms: u64,
+    /// Whether noise fills payloads up to their size, which packs to half at best; else the readings of many sensors do.
+    pub noise: bool,
 }
 
 /// Which message a payload is.
@@ -34,7 +36,7 @@ impl Plan {
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         let started_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
         let run = format!("{:x}{:x}", started_ms & 0xffff_ffff, std::process::id());
-        Self { run, messages, devices: 50, size, started_ms }
+        Self { run, messages, devices: 50, size, started_ms, noise: true }
     }
 
     /// The device that sends this message.
@@ -73,11 +75,17 @@ impl Plan {
             random.next() % 4,
             random.next() % 20,
         );
+        let mut sensor = 0;
         while text.len() + 2 < self.size {
-            let missing = (self.size - 2 - text.len()).min(16);
-            let hex = format!("{:016x}", random.next());
-            // 16 hexadecimal digits are ASCII, so any cut is a character boundary.
-            let _ = write!(text, "{}", &hex[..missing]);
+            let piece = if self.noise {
+                format!("{:016x}", random.next())
+            } else {
+                sensor += 1;
+                format!("sensor-{sensor:02}=2{}.{};", random.next() % 10, random.next() % 10)
+            };
+            let missing = (self.size - 2 - text.len()).min(piece.len());
+            // Either is ASCII, so any cut is a character boundary.
+            let _ = write!(text, "{}", &piece[..missing]);
         }
         text.push_str("\"}");
         text.into_bytes()
@@ -109,7 +117,7 @@ mod tests {
 
     #[test]
     fn payloads_are_json_of_the_wanted_size_and_repeatable() {
-        let plan = Plan { run: "r-1".into(), messages: 20_000, devices: 50, size: 250, started_ms: 1_790_000_000_000 };
+        let plan = Plan { run: "r-1".into(), messages: 20_000, devices: 50, size: 250, started_ms: 1_790_000_000_000, noise: true };
         for index in [0, 1, 49, 50, 19_999] {
             let payload = plan.payload(index, 1);
             assert_eq!(payload.len(), 250, "{}", String::from_utf8_lossy(&payload));

@@ -2,6 +2,7 @@
 
 pub mod aws;
 pub mod broker;
+pub mod ecs;
 pub mod emulators;
 pub mod ports;
 pub mod process;
@@ -115,6 +116,16 @@ impl Stack {
             template.create_tables(&aws).await?;
         }
         Ok(Self { broker, aws, queue_url, store_name, emulators })
+    }
+
+    /// Another one on the AWS services of this one, which it must not outlive: a broker and a queue of its own. Tables are for whoever needs some to make.
+    ///
+    /// # Errors
+    /// The broker does not start, or the queue cannot be made.
+    pub async fn beside(&self, dir: &Path, queue: &str) -> Result<Self> {
+        let broker = Broker::start(&dir.join("broker"), ports::free_port()?, true, Lifetime::Bound).await?;
+        let queue_url = self.aws.create_queue(queue).await?;
+        Ok(Self { broker, aws: self.aws.clone(), queue_url, store_name: self.store_name, emulators: Vec::new() })
     }
 
     /// Lets all parts live on without their handles.

@@ -202,6 +202,7 @@ fn options(term: u64, epoch: Epoch) -> OwnerOptions {
         receiver: "in".into(),
         destination: Destination { binding: "b".to_owned(), ..Destination::default() },
         delivery: Delivery::Logged,
+        pacing: None,
         policy,
         limits: BatchLimits { entries: 1, bytes: 1_000, entry_bytes: 1_000 },
         size_of: Arc::new(|_| 10),

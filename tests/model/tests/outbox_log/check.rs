@@ -3,7 +3,7 @@
 use crate::knobs::{MOST_MESSAGES, ROUTES};
 use crate::store::{Log, Store};
 use causeway_core::identity::{EntryId, Epoch, Id128, LaneId, Place, Position, Slot};
-use causeway_core::rows::{Head, Row};
+use causeway_core::rows::{Head, Part, Row, part};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -17,6 +17,7 @@ pub struct Known {
 /// Everything that outlives the owners: what was promised, and what became of it.
 #[derive(Debug, Default)]
 pub struct Ledger {
+    /// By the id of the row; of a segment in parts, by the id that its parts share.
     pub contents: BTreeMap<Id128, Vec<Known>>,
     places: BTreeMap<EntryId, Place>,
     /// In which order the entries were accepted, over all lanes.
@@ -37,6 +38,21 @@ pub struct Ledger {
     /// Mail by its entry, and in how many segments it was accepted.
     mail: BTreeMap<EntryId, u64>,
     pub violation: Option<String>,
+}
+
+/// The part that a row is.
+pub fn part_of(row: &Row) -> Option<Part> {
+    let Row::Segment(segment) = row else { return None };
+    part(segment).expect("a part of our own").map(|(part, _)| part)
+}
+
+/// Whether all parts of the segment stand whose first part stands at `slot`: one after another, and of one epoch.
+fn is_whole(log: &Log, slot: Slot, row: &Row, first: Part) -> bool {
+    let stands = |index: u32| {
+        let row_there = log.rows.get(&Slot(slot.0 + u64::from(index)));
+        row_there.is_some_and(|there| there.epoch() == row.epoch() && part_of(there) == Some(Part { index, ..first }))
+    };
+    first.index == 0 && (1..first.of).all(stands)
 }
 
 impl Ledger {
@@ -82,13 +98,17 @@ impl Ledger {
     fn recoverable_in<'a>(&'a self, log: &'a Log) -> impl Iterator<Item = (u64, usize)> + 'a {
         let ranges = log.head.as_ref().map(|head| head.settled_ahead.as_slice()).unwrap_or_default();
         let rows = log.rows.range(log.effective_head().next()..).filter(|(_, row)| matches!(row, Row::Segment(_)));
-        rows.flat_map(|(slot, row)| self.positions(*slot, row))
+        rows.flat_map(|(slot, row)| self.positions(log, *slot, row))
             .filter(|(position, _)| !ranges.iter().any(|range| range.from <= *position && position <= &range.to))
             .map(|(_, known)| known.key)
     }
 
-    fn positions(&self, slot: Slot, row: &Row) -> impl Iterator<Item = (Position, Known)> {
-        let known = self.contents.get(&row.id()).map(Vec::as_slice).unwrap_or_default();
+    fn positions(&self, log: &Log, slot: Slot, row: &Row) -> impl Iterator<Item = (Position, Known)> {
+        let id = match part_of(row) {
+            None => Some(row.id()),
+            Some(part) => is_whole(log, slot, row, part).then_some(part.group),
+        };
+        let known = id.and_then(|id| self.contents.get(&id)).map(Vec::as_slice).unwrap_or_default();
         (0_u32..).zip(known).map(move |(index, known)| (Position { slot, index }, *known))
     }
 
@@ -117,7 +137,7 @@ impl Ledger {
         let taken_back: Vec<Position> = log
             .rows
             .iter()
-            .flat_map(|(slot, row)| self.positions(*slot, row))
+            .flat_map(|(slot, row)| self.positions(log, *slot, row))
             .map(|(position, _)| position)
             .filter(|position| covers(old, *position) && !covers(new, *position))
             .collect();
@@ -145,8 +165,9 @@ impl Ledger {
         }
     }
 
-    /// A segment of `node` was accepted at `slot`, while the head stood at `head`.
-    pub fn accepted(&mut self, node: usize, lane: LaneId, slot: Slot, (row, epoch): (Id128, Epoch), head: Slot) {
+    /// A segment of `node`, or a part of one, was accepted at `slot`, while the head stood at `head`.
+    pub fn accepted(&mut self, node: usize, lane: LaneId, slot: Slot, row: &Row, head: Slot) {
+        let epoch = row.epoch();
         if slot <= head {
             return;
         }
@@ -161,7 +182,13 @@ impl Ledger {
         self.ensure(epoch >= newer, || {
             format!("an append of epoch {epoch} was accepted at {slot} of lane {lane} after epoch {newer} had confirmed its anchor")
         });
-        let entries: Vec<EntryId> = self.contents.get(&row).into_iter().flatten().map(|known| known.id).collect();
+        // With its last part a segment is in the log, at the slot of its first.
+        let (id, slot) = match part_of(row) {
+            None => (row.id(), slot),
+            Some(part) if part.index + 1 < part.of => return,
+            Some(part) => (part.group, Slot(slot.0 - u64::from(part.index))),
+        };
+        let entries: Vec<EntryId> = self.contents.get(&id).into_iter().flatten().map(|known| known.id).collect();
         for (index, entry) in (0_u32..).zip(entries) {
             self.places.insert(entry, Place { lane, position: Position { slot, index } });
             self.turns.insert(entry, self.turns.len() as u64);
@@ -290,4 +317,8 @@ seen! {
     mail_gone,
     /// An owner began with an epoch that another had.
     repeated_epochs,
+    /// The last part of a segment was put.
+    segments_in_parts,
+    /// An owner met parts of a segment that has no last one.
+    stray_parts,
 }

@@ -3,11 +3,11 @@
 use crate::dice::Dice;
 use crate::mutant::Mutant;
 use causeway_core::dead_letter::Destination;
-use causeway_core::drain::BatchLimits;
 use causeway_core::drain::retry::Backoff;
+use causeway_core::drain::{BatchLimits, Pacing};
 use causeway_core::hold::Order;
 use causeway_core::identity::Epoch;
-use causeway_core::log::writer::SegmentOptions;
+use causeway_core::log::writer::{MAX_ROW_BYTES, SegmentOptions};
 use causeway_core::worker::options::{Delivery, Fate, LegOptions, OwnerOptions, Policy, to_first_legs};
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,6 +41,8 @@ pub struct Knobs {
     pub send_unknowns: f64,
     pub send_rejections: f64,
     pub page_rows: usize,
+    /// Bytes in a row: few enough to need parts, or not.
+    pub row_bytes: usize,
     /// Of the starts: with an epoch that another owner had, as after a restored lease table.
     pub repeats: f64,
     /// Of the starts: an owner that only drains and closes the log.
@@ -72,17 +74,22 @@ impl Knobs {
             send_unknowns: some(0.2),
             send_rejections: some(0.05),
             repeats: some(0.4),
-            adopters: some(0.2),
+            adopters: some(0.5),
             resizes: some(0.8),
             posts: some(0.06),
             withdrawals: some(0.01),
             page_rows: 1 + dice.index(5),
+            row_bytes: dice.pick(&[40, 100, MAX_ROW_BYTES, MAX_ROW_BYTES]),
             steps: 350 + dice.index(450),
         }
     }
 
     /// For a rule that concerns neither several lanes nor mail: without what only dilutes the runs that break it.
     pub fn narrow(&mut self, mutant: Mutant) {
+        let parts = matches!(mutant, Mutant::None | Mutant::ParallelParts | Mutant::HeadInsideSegment);
+        if !parts {
+            self.row_bytes = MAX_ROW_BYTES;
+        }
         let lanes = matches!(mutant, Mutant::None | Mutant::FewerLanes);
         let epochs = matches!(mutant, Mutant::None | Mutant::FencedByHigherEpochsOnly | Mutant::IdsOfEpochAndSlot);
         for (kept, knob) in [
@@ -135,7 +142,7 @@ const MAILBOX_POLL: Duration = Duration::from_secs(20);
 pub const TOPICS: u64 = 6;
 
 /// The settings of the `nth` owner.
-pub fn options(nth: usize, epoch: Option<Epoch>, lanes: u32, adopts: bool, dice: &mut Dice) -> OwnerOptions {
+pub fn options(nth: usize, epoch: Option<Epoch>, lanes: u32, adopts: bool, row_bytes: usize, dice: &mut Dice) -> OwnerOptions {
     let policy = Policy {
         max_in_flight: dice.pick(&[1, 2, 5, 20]),
         max_replay_attempts: dice.pick(&[0, 3]),
@@ -154,13 +161,14 @@ pub fn options(nth: usize, epoch: Option<Epoch>, lanes: u32, adopts: bool, dice:
             receiver: (*receiver).into(),
             destination: Destination { binding: "b".to_owned(), ..Destination::default() },
             delivery: Delivery::Logged,
+            pacing: None,
             policy,
             limits,
             size_of: Arc::new(|entry| 100 + entry.message.payload.len()),
             key_of: Arc::new(|_| None),
         })
         .collect();
-    OwnerOptions {
+    let mut options = OwnerOptions {
         owner: format!("n{nth}"),
         dispatch: to_first_legs(&legs),
         legs,
@@ -172,6 +180,7 @@ pub fn options(nth: usize, epoch: Option<Epoch>, lanes: u32, adopts: bool, dice:
         segment: SegmentOptions {
             max_messages: dice.pick(&[1, 2, 3, 5, MOST_MESSAGES]),
             max_bytes: dice.pick(&[300, 1_500, 100_000]),
+            max_row_bytes: row_bytes,
             linger: Duration::from_millis(dice.pick(&[0, 2, 10])),
             doubt_after: Duration::from_millis(dice.pick(&[20, 30_000])),
         },
@@ -182,5 +191,16 @@ pub fn options(nth: usize, epoch: Option<Epoch>, lanes: u32, adopts: bool, dice:
         entry_id_base: (nth as u128 + 1) << 64,
         row_id_base: (nth as u128 + 1) << 96,
         jitter_seed: dice.next(),
-    }
+    };
+    let pacing = Pacing {
+        shortest: Duration::from_millis(50),
+        longest: Duration::from_millis(300),
+        multiplier: 2.0,
+        first: dice.pick(&[1, 3]),
+        most: dice.pick(&[3, 100]),
+        max_sends: dice.pick(&[1, 4]),
+    };
+    let pacing = dice.pick(&[None, Some(pacing)]);
+    options.legs.iter_mut().for_each(|leg| leg.pacing = pacing);
+    options
 }

@@ -93,6 +93,8 @@ mutants! {
     ids_made_of_epoch_and_slot_are_caught: IdsOfEpochAndSlot;
     moving_mail_without_deleting_it_in_the_same_transaction_is_caught: MoveWithoutDelete;
     sending_new_segments_during_recovery_is_caught: MemoryFirst;
+    parts_that_leave_before_one_another_stand_are_caught: ParallelParts;
+    a_head_inside_a_segment_in_parts_is_caught: HeadInsideSegment;
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! Rules of the protocol that the world can break on the owners' behalf, one at a time.
 
+use crate::check::part_of;
 use crate::store::Log;
 use causeway_core::identity::{EntryId, Epoch, Id128, Slot};
 use causeway_core::log::Registration;
-use causeway_core::rows::{Row, RowMeta};
+use causeway_core::rows::{Head, Row, RowMeta};
 use std::collections::BTreeSet;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +39,10 @@ pub enum Mutant {
     MoveWithoutDelete,
     /// What an owner appends while it recovers is sent at once.
     MemoryFirst,
+    /// The next part of a segment leaves before the one before is known to stand.
+    ParallelParts,
+    /// A head that stands before a segment in parts moves into it.
+    HeadInsideSegment,
 }
 
 /// What an owner's answers told so far: what lies to it are made of.
@@ -81,6 +86,14 @@ impl Mutant {
             Self::NoEpoch => Registration { epoch: Epoch(0), ..record },
             _ => record,
         })
+    }
+
+    /// A head row as it is written.
+    pub fn head_row(self, log: &Log, head: &mut Head) {
+        let next = head.drained.next();
+        if self == Self::HeadInsideSegment && log.rows.get(&next).and_then(part_of).is_some_and(|part| part.index == 0) {
+            head.drained = next;
+        }
     }
 
     /// What disappears beside a head row or a delete of an owner of `epoch`.

@@ -13,6 +13,7 @@ use bytes::Bytes;
 use causeway_core::drain::{BatchId, ParkId};
 use causeway_core::identity::{ConnectionEpoch, DeliveryId, EntryId, Epoch, Id128, LaneId, Slot};
 use causeway_core::log::Call;
+use causeway_core::log::parts::Assembly;
 use causeway_core::mailbox::Mail;
 use causeway_core::message::{Entry, Message};
 use causeway_core::outcome::{Fault, FaultCode};
@@ -66,6 +67,8 @@ struct Node {
     parks: BTreeMap<ParkId, EntryId>,
     settled: BTreeSet<EntryId>,
     told: BTreeMap<LaneId, Memory>,
+    /// The parts that left so far of the segment that is being put.
+    leaving: BTreeMap<LaneId, Assembly>,
 }
 
 enum Kind {
@@ -244,7 +247,7 @@ impl World {
 
     fn start_with(&mut self, epoch_given: Epoch, adopts: bool) {
         let nth = self.nodes.len();
-        let options = options(nth, self.leased.then_some(epoch_given), self.lanes, adopts, &mut self.dice);
+        let options = options(nth, self.leased.then_some(epoch_given), self.lanes, adopts, self.knobs.row_bytes, &mut self.dice);
         self.nodes.push(Node {
             memory_bound: options.memory_entries,
             owner: Owner::new(options),
@@ -265,6 +268,7 @@ impl World {
             parks: BTreeMap::new(),
             settled: BTreeSet::new(),
             told: BTreeMap::new(),
+            leaving: BTreeMap::new(),
         });
         self.event(nth, Event::Tick);
     }

@@ -23,7 +23,7 @@ pub struct Route {
     /// `single`: each message goes to one binding; `fan_out`: to several, through the outbox.
     #[serde(default)]
     pub dispatch_mode: DispatchMode,
-    /// Whether what another bridge tells in headers is believed: correlation-id, causation-id, idempotency-key, dedup-id, ordering-key, tenant-id, forwarded-from and forwarded-hop, each behind `x-bridge.`. Every other header of that beginning is taken off, and these too where this is false.
+    /// Whether what another bridge tells in headers is believed: correlation-id, causation-id, idempotency-key, dedup-id, ordering-key, tenant-id, forwarded-from and forwarded-hop, each behind `x-bridge.`. Every other header of that beginning is taken off, and these too where this is false. The ordering-key takes the place of the topic wherever order is kept (lanes, groups of FIFO queues, publishing), the dedup-id that of the entry's id on FIFO queues.
     #[serde(default)]
     pub trust_bridge_headers: bool,
     /// How messages are treated.
@@ -265,19 +265,19 @@ pub struct RouteSession {
     /// What starting a replacement adds to it, at most 10m.
     #[serde(default)]
     pub startup_allowance: Span,
-    /// How often the outbox is looked at; short for `drain_strategy: {type: fixed_poll}`.
+    /// The pause between rounds; short for `drain_strategy: {type: fixed_poll}`. Left out, with `drain_strategy` left out as well: 1s.
     #[serde(default)]
     pub drain_interval: Option<Span>,
-    /// How often the outbox is looked at during retries and recovery. Instead of `drain_interval`.
+    /// The pause between rounds. Instead of `drain_interval`. What is new is sent as it comes; what failed before and is past its `policy.backoff`, and what a former owner left, is taken up in rounds, by each binding of the route for itself. Where all of a round came to an end the next one follows at once; else it begins after this pause, counted from the round's begin and shifted at random by up to a quarter, either way. A clean stop does not wait for rounds.
     #[serde(default)]
     pub drain_strategy: Option<DrainStrategy>,
-    /// How many messages are taken up at a time, at first.
+    /// How many messages the first round takes. A round that was full and of which some were accepted makes the next one twice as large, one of which none was accepted half as large.
     #[serde(default = "hundred")]
     pub drain_batch_size: u32,
-    /// The most messages that are taken up at a time.
+    /// The most messages that a round takes.
     #[serde(default = "five_hundred")]
     pub drain_max_batch_size: u32,
-    /// How many sends run side by side.
+    /// How many sends, of up to a batch of messages each, are under way at once to each binding of the route. `policy.max_in_flight` bounds their messages.
     #[serde(default = "ten")]
     pub drain_max_concurrency: u32,
 }
@@ -298,7 +298,7 @@ const fn five_hundred() -> u32 {
     500
 }
 
-/// How often the outbox is looked at during retries and recovery.
+/// The pause from one round of retries or recovery to the next.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DrainStrategy {
@@ -308,13 +308,13 @@ pub struct DrainStrategy {
     /// `fixed_poll`: the pause. Left out: 1s.
     #[serde(default)]
     pub interval: Option<Span>,
-    /// `adaptive_backoff`: the pause while there is work. Left out: 100ms.
+    /// `adaptive_backoff`: the pause while something is accepted. Left out: 100ms.
     #[serde(default)]
     pub min_interval: Option<Span>,
     /// `adaptive_backoff`: the longest pause. Left out: 30s.
     #[serde(default)]
     pub max_interval: Option<Span>,
-    /// `adaptive_backoff`: by what the pause grows while there is none. Left out: 2.
+    /// `adaptive_backoff`: by what the pause grows with every round of which nothing was accepted. Left out: 2.
     #[serde(default)]
     pub multiplier: Option<f64>,
 }
@@ -325,6 +325,6 @@ pub struct DrainStrategy {
 pub enum DrainStrategyKind {
     /// Always the same pause.
     FixedPoll,
-    /// Short while there is work, longer and longer while there is none.
+    /// Short while something is accepted, longer and longer while nothing is.
     AdaptiveBackoff,
 }

@@ -3,28 +3,37 @@
 use super::open::Phase;
 use super::{LOAD_LINGERS, Pending, Stored, Writer, WriterEnd, WriterEvent};
 use crate::identity::{DeliveryId, Slot};
+use crate::log::loader::Appended;
 use crate::log::{Answer, Call, Moved, Put};
 use crate::mailbox::MAX_MOVE_ROWS;
 use crate::message::Entry;
 use crate::outcome::{Fault, FaultCode, Outcome};
-use crate::rows::{CODEC_POSTCARD_ZSTD, Row, RowMeta, Segment, pack};
+use crate::rows::{CODEC_PART, CODEC_POSTCARD_ZSTD, PackError, Row, RowMeta, Segment, pack, split};
 use crate::units::{Instant, UnixMillis};
+use bytes::Bytes;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Segments close at a multiple of this under load, because the destination takes so many in one request.
 const GROUP: usize = 10;
 
-/// A row on its way to the slot after the tail.
+/// What is on its way to the slots after the tail: one row, or the parts of one segment, one after another.
 #[derive(Debug)]
 pub(super) struct Append {
+    first: Slot,
+    /// The slot of `row`.
     slot: Slot,
     row: Arc<Row>,
+    /// The bodies of the parts that follow once `row` is known to stand.
+    rest: VecDeque<Bytes>,
     entries: Vec<Arc<Entry>>,
     /// The delivery of each entry that came from the source.
     deliveries: Vec<DeliveryId>,
     /// The mail that the entries are moved from.
     mail: Option<Arc<[String]>>,
     began: Instant,
+    /// When `row` was first sent.
+    row_began: Instant,
     doubtful: bool,
     /// Only the tail can tell whether the row stands and counts.
     verifying: bool,
@@ -59,19 +68,32 @@ impl Writer {
         debug_assert!(self.is_idle() && drained >= self.tail, "only a log that is drained is closed");
         if self.is_running() && self.is_idle() {
             let row = Row::Anchor(self.anchor(wall, drained, true));
-            self.begin(now, row, Vec::new(), Vec::new(), None);
+            self.begin(now, row, VecDeque::new(), Vec::new(), Vec::new(), None);
         }
     }
 
-    fn begin(&mut self, now: Instant, row: Row, entries: Vec<Arc<Entry>>, deliveries: Vec<DeliveryId>, mail: Option<Arc<[String]>>) {
-        let bytes = if let Row::Segment(segment) = &row { segment.body.len() } else { 0 };
+    fn begin(
+        &mut self,
+        now: Instant,
+        row: Row,
+        rest: VecDeque<Bytes>,
+        entries: Vec<Arc<Entry>>,
+        deliveries: Vec<DeliveryId>,
+        mail: Option<Arc<[String]>>,
+    ) {
+        let of_row = if let Row::Segment(segment) = &row { segment.body.len() } else { 0 };
+        let bytes = of_row + rest.iter().map(Bytes::len).sum::<usize>();
+        let slot = self.tail.next();
         self.append = Some(Append {
-            slot: self.tail.next(),
+            first: slot,
+            slot,
             row: Arc::new(row),
+            rest,
             entries,
             deliveries,
             mail,
             began: now,
+            row_began: now,
             doubtful: false,
             verifying: false,
             bytes,
@@ -92,9 +114,9 @@ impl Writer {
         self.pending_bytes -= taken.iter().map(|pending| pending.entry.message.weight()).sum::<usize>();
         let (entries, deliveries): (Vec<Arc<Entry>>, Vec<DeliveryId>) =
             taken.into_iter().map(|pending| (pending.entry, pending.delivery)).unzip();
-        let row = self.segment(wall, drained, &entries)?;
+        let (row, rest) = self.segment(wall, drained, &entries, self.options.max_row_bytes)?;
         self.last_append_began = Some(now);
-        self.begin(now, row, entries, deliveries, None);
+        self.begin(now, row, rest, entries, deliveries, None);
         Some(())
     }
 
@@ -111,30 +133,43 @@ impl Writer {
             .count()
             .max(1);
         let (ids, entries): (Vec<String>, Vec<Arc<Entry>>) = self.mail.drain(..fit).map(|mail| (mail.id, mail.entry)).unzip();
-        let row = self.segment(wall, drained, &entries)?;
+        // One transaction moves it, so that it is never cut: a piece of mail fits into a row, because it came out of one.
+        let (row, rest) = self.segment(wall, drained, &entries, usize::MAX)?;
         self.last_append_began = Some(now);
-        self.begin(now, row, entries, Vec::new(), Some(ids.into()));
+        self.begin(now, row, rest, entries, Vec::new(), Some(ids.into()));
         Some(())
     }
 
-    fn segment(&mut self, wall: UnixMillis, drained: Slot, entries: &[Arc<Entry>]) -> Option<Row> {
-        let body = match pack(entries) {
-            Ok(body) => body,
+    /// The segment of those entries, and the bodies of its further parts where it has some.
+    fn segment(&mut self, wall: UnixMillis, drained: Slot, entries: &[Arc<Entry>], max_row: usize) -> Option<(Row, VecDeque<Bytes>)> {
+        let (codec, body, rest) = match self.bodies(entries, max_row) {
+            Ok(bodies) => bodies,
             Err(error) => {
                 self.phase = Phase::Ended(WriterEnd::Unusable(Fault::new(FaultCode::ProtocolError, error.to_string())));
                 return None;
             }
         };
-        Some(Row::Segment(Segment {
+        let segment = Segment {
             epoch: self.epoch,
             segment_id: self.ids.take(),
             count: u32::try_from(entries.len()).unwrap_or(u32::MAX),
-            codec: CODEC_POSTCARD_ZSTD,
+            codec,
             body,
             created_at: wall,
             earliest_expiry: entries.iter().filter_map(|entry| entry.expires_at).min(),
             drained,
-        }))
+        };
+        Some((Row::Segment(segment), rest))
+    }
+
+    fn bodies(&mut self, entries: &[Arc<Entry>], max_row: usize) -> Result<(u8, Bytes, VecDeque<Bytes>), PackError> {
+        let packed = pack(entries)?;
+        if packed.len() <= max_row {
+            return Ok((CODEC_POSTCARD_ZSTD, packed, VecDeque::new()));
+        }
+        let mut bodies = VecDeque::from(split(&packed, self.ids.take(), max_row)?);
+        let first = bodies.pop_front().ok_or(PackError::Encode)?;
+        Ok((CODEC_PART, first, bodies))
     }
 
     /// How many pending entries make the next segment, if one is to be closed now.
@@ -227,7 +262,7 @@ impl Writer {
     fn answered_stored(&mut self, now: Instant) -> Option<WriterEvent> {
         self.patience.succeeded();
         let append = self.append.as_mut()?;
-        if append.doubtful || now.since(append.began) > self.options.doubt_after {
+        if append.doubtful || now.since(append.row_began) > self.options.doubt_after {
             append.verifying = true;
             return None;
         }
@@ -261,17 +296,28 @@ impl Writer {
         }
     }
 
+    /// The row stands. Its next part follows, or everything is durable.
     fn stored(&mut self, now: Instant) -> Option<WriterEvent> {
-        let append = self.append.take()?;
+        let mut append = self.append.take()?;
+        if let (Row::Segment(segment), Some(body)) = (append.row.as_ref(), append.rest.pop_front()) {
+            // The head that a row carries is the head wherever the row is the last one, so that all parts carry the same: below the first.
+            let next = Segment { segment_id: self.ids.take(), count: 0, body, ..segment.clone() };
+            append.slot = append.slot.next();
+            append.row = Arc::new(Row::Segment(next));
+            append.row_began = now;
+            append.doubtful = false;
+            append.verifying = false;
+            self.append = Some(append);
+            return None;
+        }
         self.tail = append.slot;
         if matches!(append.row.as_ref(), Row::Anchor(_)) {
             self.phase = Phase::Retired;
             return Some(WriterEvent::Retired);
         }
         Some(WriterEvent::Stored(Stored {
-            slot: append.slot,
             mail: append.mail.map_or(0, |ids| ids.len()),
-            entries: append.entries,
+            appended: Appended { first: append.first, last: append.slot, entries: append.entries },
             deliveries: append.deliveries,
             drained: append.row.drained(),
             took: now.since(append.began),

@@ -5,6 +5,7 @@
 mod append;
 mod open;
 
+use super::loader::Appended;
 use super::patience::Patience;
 use super::{Answer, Call};
 use crate::identity::{ConnectionEpoch, DeliveryId, Epoch, IdSequence, Slot};
@@ -23,6 +24,9 @@ use std::sync::Arc;
 /// two full groups at 1,000 messages a second, and flip between idle and load there.
 pub const LOAD_LINGERS: u32 = 4;
 
+/// What a row takes of packed entries: a DynamoDB item holds 400 KiB with keys and attributes, and the other stores keep the same rows.
+pub const MAX_ROW_BYTES: usize = 384 * 1024;
+
 /// How segments are formed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentOptions {
@@ -30,6 +34,8 @@ pub struct SegmentOptions {
     pub max_messages: usize,
     /// Bytes of a segment at most, counted before packing; a single larger entry has a segment of its own.
     pub max_bytes: usize,
+    /// Bytes of packed entries in one row at most: a segment that has more stands in parts, one row after another.
+    pub max_row_bytes: usize,
     /// How long a message may wait for others under load.
     pub linger: Duration,
     /// A put that took longer than this since its first attempt counts as stored only after a read of the tail.
@@ -38,7 +44,13 @@ pub struct SegmentOptions {
 
 impl Default for SegmentOptions {
     fn default() -> Self {
-        Self { max_messages: 200, max_bytes: 256 * 1024, linger: Duration::from_millis(10), doubt_after: Duration::from_secs(30) }
+        Self {
+            max_messages: 200,
+            max_bytes: 256 * 1024,
+            max_row_bytes: MAX_ROW_BYTES,
+            linger: Duration::from_millis(10),
+            doubt_after: Duration::from_secs(30),
+        }
     }
 }
 
@@ -56,8 +68,7 @@ pub struct Pending {
 /// Entries that are durable. Only an append that the store confirmed makes one, and only from one can an acknowledgement be taken.
 #[derive(Clone, Debug)]
 pub struct Stored {
-    slot: Slot,
-    entries: Vec<Arc<Entry>>,
+    appended: Appended,
     deliveries: Vec<DeliveryId>,
     mail: usize,
     drained: Slot,
@@ -66,16 +77,16 @@ pub struct Stored {
 }
 
 impl Stored {
-    /// The segment's slot.
+    /// The slot of the segment, or of its first part.
     #[must_use]
     pub const fn slot(&self) -> Slot {
-        self.slot
+        self.appended.first
     }
 
     /// The entries, in order.
     #[must_use]
     pub fn entries(&self) -> &[Arc<Entry>] {
-        &self.entries
+        &self.appended.entries
     }
 
     /// The delivery of each entry, in order; none where the entries are mail.
@@ -108,10 +119,10 @@ impl Stored {
         self.bytes
     }
 
-    /// Gives the entries away.
+    /// Gives away what stands in the log, to be loaded.
     #[must_use]
-    pub fn into_entries(self) -> Vec<Arc<Entry>> {
-        self.entries
+    pub fn into_appended(self) -> Appended {
+        self.appended
     }
 }
 
@@ -209,7 +220,7 @@ impl Writer {
         }
     }
 
-    /// The slot of the last row known to stand.
+    /// The slot of the last row known to stand whose segment is whole.
     #[must_use]
     pub const fn tail(&self) -> Slot {
         self.tail

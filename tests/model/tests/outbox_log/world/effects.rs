@@ -7,7 +7,7 @@ use crate::mutant::Mutant;
 use causeway_core::identity::{DeliveryId, Id128, LaneId, Slot};
 use causeway_core::log::{Answer, Call, PagePurpose, Put};
 use causeway_core::outcome::Outcome;
-use causeway_core::rows::{Row, unpack};
+use causeway_core::rows::{Row, Segment, part, unpack};
 use causeway_core::units::UnixMillis;
 use causeway_core::worker::{Effect, End, Event, Observation};
 use std::collections::BTreeSet;
@@ -181,17 +181,25 @@ impl World {
 
     pub(super) fn put_leaves(&mut self, node: usize, lane: LaneId, slot: Slot, row: &Row) {
         let told = self.nodes[node].told.entry(lane).or_default();
-        told.last_put = Some(row.meta(slot));
+        let again = told.last_put.replace(row.meta(slot)).is_some_and(|last| last.id == row.id());
         let Row::Segment(segment) = row else {
             told.own_anchor = Some(row.meta(slot));
             return;
         };
-        if self.ledger.contents.contains_key(&row.id()) {
+        let whole = match part(segment).unwrap() {
+            None => segment.clone(),
+            Some(_) if again => return,
+            Some((part, piece)) => match self.nodes[node].leaving.entry(lane).or_default().add(slot, segment, part, piece).whole {
+                Some(whole) => Segment { segment_id: part.group, ..whole.segment },
+                None => return,
+            },
+        };
+        if self.ledger.contents.contains_key(&whole.segment_id) {
             return;
         }
-        let entries = unpack(segment).unwrap();
+        let entries = unpack(&whole).unwrap();
         let known = entries.iter().map(|entry| Known { id: entry.id, key: key_of(entry) }).collect();
-        self.ledger.contents.insert(row.id(), known);
+        self.ledger.contents.insert(whole.segment_id, known);
         if self.mutant == Mutant::AckBeforeStored {
             let numbers: BTreeSet<u64> = entries.iter().map(|entry| message_number(&entry.message)).collect();
             let outstanding = &mut self.nodes[node].outstanding;

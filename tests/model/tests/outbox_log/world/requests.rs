@@ -1,6 +1,7 @@
 //! Requests: applied late, refused, given up, lost, answered.
 
 use super::{Kind, Request, World, fault, key_of};
+use crate::check::part_of;
 use crate::mutant::Mutant;
 use causeway_core::identity::{EntryId, LaneId, Slot};
 use causeway_core::log::{Answer, Call, LogState, Moved, Put, Registration};
@@ -182,7 +183,8 @@ impl World {
             Call::ReadPage { purpose, after, up_to } => {
                 Answer::Page { purpose, page: Ok(self.store.log(lane).page(after, up_to, self.knobs.page_rows)) }
             }
-            Call::PutHead { head } => {
+            Call::PutHead { mut head } => {
+                mutant.head_row(self.store.log(lane), &mut head);
                 self.seen.heads_with_ranges += u64::from(!head.settled_ahead.is_empty());
                 let old = self.store.log(lane).head.clone();
                 let written = self.store.log(lane).put_head(&head, mutant);
@@ -228,7 +230,7 @@ impl World {
         let moved = self.store.move_mail(lane, slot, row, ids, self.mutant);
         match &moved {
             Moved::Stored if !had_landed => {
-                self.ledger.accepted(node, lane, slot, (row.id(), row.epoch()), head);
+                self.ledger.accepted(node, lane, slot, row, head);
                 if self.mutant == Mutant::MoveWithoutDelete {
                     self.request(node, Kind::DeleteMail(ids.to_vec()));
                 }
@@ -248,12 +250,17 @@ impl World {
         let put = log.put(slot, row, self.mutant);
         let landed_at = log.rows.iter().find(|(_, standing)| standing.id() == row.id()).map(|(slot, _)| *slot);
         let segment = matches!(row, Row::Segment(_));
+        let last_part = part_of(row).is_some_and(|part| part.index + 1 == part.of);
+        let unfinished = |before: &Row| part_of(before).is_some_and(|part| part.index + 1 < part.of);
+        let cut_off = !segment && slot > Slot(0) && log.rows.get(&Slot(slot.0 - 1)).is_some_and(unfinished);
+        self.seen.stray_parts += u64::from(cut_off && put == Put::Stored && !had_landed);
+        self.seen.segments_in_parts += u64::from(last_part && put == Put::Stored && !had_landed);
         match &put {
             Put::Stored if !had_landed => {
                 self.seen.puts_landed_late += u64::from(given_up);
                 self.seen.rows_raised_from_the_dead += u64::from(slot <= head);
                 if segment && let Some(slot) = landed_at {
-                    self.ledger.accepted(node, lane, slot, (row.id(), row.epoch()), head);
+                    self.ledger.accepted(node, lane, slot, row, head);
                 }
             }
             Put::Stored => {}
@@ -278,6 +285,14 @@ impl World {
         {
             let event = Event::Log { lane: *lane, answer: Answer::HeadPut(Outcome::Unknown(fault())) };
             let not_before = self.step + self.dice.index(250);
+            self.requests.push(Request { node, kind, not_before, given_up: true });
+            return self.answer(node, event);
+        }
+        if let (Mutant::ParallelParts, Kind::Call(lane, Call::Put { row, .. })) = (self.mutant, &kind)
+            && part_of(row).is_some_and(|part| part.index + 1 < part.of)
+        {
+            let event = Event::Log { lane: *lane, answer: Answer::Put(Outcome::Done(Put::Stored)) };
+            let not_before = self.step + self.dice.index(30);
             self.requests.push(Request { node, kind, not_before, given_up: true });
             return self.answer(node, event);
         }

@@ -1,7 +1,7 @@
 //! One seed: hosts that come and go, what goes wrong between them and their stores, and what must hold at the end.
 
 use crate::ports::{GatedSource, Host, LEASE, Shared, number_of};
-use causeway_core::config::model::{Bridge, OutboxOptions, Policy};
+use causeway_core::config::model::Bridge;
 use causeway_core::dead_letter::Destination;
 use causeway_core::dispatch::Dispatch;
 use causeway_core::hold::Order;
@@ -12,11 +12,11 @@ use causeway_core::lease::standby::Candidate;
 use causeway_core::member::MemberOptions;
 use causeway_core::outcome::{Fault, FaultCode};
 use causeway_core::units::{Instant, UnixMillis};
-use causeway_core::worker::options::Delivery;
+use causeway_core::worker::options::{Delivery, Policy};
 use causeway_ports::Clock;
 use causeway_ports::fake::{Injection, LeaseCall, OutboxCall};
 use causeway_sim::rng::Rng;
-use causeway_worker::parts::{LeaseParts, LegParts, LogKind, RandomBits, SessionParts};
+use causeway_worker::parts::{LeaseParts, LegParts, LogKind, LogLimits, RandomBits, SessionParts};
 use causeway_worker::run::{RunError, SessionEnd, run_session};
 use causeway_worker::status::StatusBoard;
 use causeway_worker::telemetry::Metrics;
@@ -379,13 +379,14 @@ fn parts(host: &Host, clock: Arc<HostClock>, bits: Mutex<Rng>, stop: Cancellatio
             destination: Destination { binding: "b".to_owned(), ..Destination::default() },
             sink: Arc::clone(&shared) as Arc<dyn causeway_ports::Sink>,
             delivery: Delivery::Logged,
+            pacing: None,
             policy: Policy::default(),
         }],
         outbox: Some(Arc::clone(&shared) as Arc<dyn causeway_ports::Outbox>),
         acknowledge: Order::OfArrival,
         lanes: 1,
         mailbox: None,
-        limits: OutboxOptions::default(),
+        limits: LogLimits::default(),
         stale_claim: Duration::from_secs(60),
         dead_letters: None,
         start_source: Arc::new(move |gate| Box::new(GatedSource::new(source_of.clone(), gate))),

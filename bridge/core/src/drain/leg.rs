@@ -1,0 +1,145 @@
+//! What one leg sends: what is ready, what waits for a round, what stands in line.
+
+use super::rounds::{Answer, Rounds};
+use super::{Item, OrderKey, Pace};
+use crate::units::Instant;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+/// What one leg sends.
+#[derive(Debug, Default)]
+pub(super) struct Sending {
+    /// By turn.
+    pub ready: BTreeMap<u64, Item>,
+    /// For each key of which an entry is not settled: those behind it, oldest first.
+    pub lines: HashMap<OrderKey, VecDeque<Item>>,
+    /// What waits for a round, by the time since when, and by turn. Whoever failed again stands behind all others.
+    due: BTreeMap<(Instant, u64), Item>,
+    /// How many of those a former owner left, or stand behind such.
+    inherited: usize,
+    rounds: Option<Rounds>,
+    pub in_flight: usize,
+    /// Batches in flight.
+    pub sends: usize,
+    pub last_send_began: Option<Instant>,
+}
+
+impl Sending {
+    pub fn new(pace: &Pace) -> Self {
+        Self { rounds: pace.pacing.map(Rounds::new), ..Self::default() }
+    }
+
+    /// Entries that stand behind another of their key.
+    pub fn in_line(&self) -> usize {
+        self.lines.values().map(VecDeque::len).sum()
+    }
+
+    /// Entries that wait for a round.
+    pub fn due(&self) -> impl Iterator<Item = &Item> {
+        self.due.values()
+    }
+
+    /// Entries that wait neither for a pause nor for an answer.
+    pub fn unsent(&self) -> impl Iterator<Item = &Item> {
+        self.ready.values().chain(self.due.values()).chain(self.lines.values().flatten())
+    }
+
+    /// The same, to be changed.
+    pub fn unsent_mut(&mut self) -> impl Iterator<Item = &mut Item> {
+        self.ready.values_mut().chain(self.due.values_mut()).chain(self.lines.values_mut().flatten())
+    }
+
+    /// Lets nothing new overtake what former owners left.
+    pub const fn stand_behind(&self, item: &mut Item) {
+        item.inherited |= self.inherited > 0;
+    }
+
+    /// Whether something of former owners waits for a round, or whether the item waits for one for another reason.
+    const fn is_paced(&self, item: &Item) -> bool {
+        self.rounds.is_some() && (item.inherited || item.first_attempt.is_some())
+    }
+
+    /// An item may be sent: at once, or with a round.
+    pub fn line_up(&mut self, item: Item) {
+        if self.is_paced(&item) {
+            self.inherited += usize::from(item.inherited);
+            self.due.insert((item.ready_at, item.turn), item);
+        } else {
+            self.ready.insert(item.turn, item);
+        }
+    }
+
+    /// Begins the rounds that are due: their items are ready. `all`: there is no time left for rounds.
+    pub fn release(&mut self, now: Instant, all: bool, spread: &mut impl FnMut() -> f64) {
+        let Some(rounds) = self.rounds.as_mut().filter(|_| !self.due.is_empty()) else { return };
+        let (round, count) = if all {
+            (None, self.due.len())
+        } else if rounds.due_at().is_some_and(|at| now < at) {
+            return;
+        } else {
+            let Some((round, count)) = rounds.begin(now, spread(), self.due.len()) else { return };
+            (Some(round), count)
+        };
+        for _ in 0..count {
+            let Some((_, mut item)) = self.due.pop_first() else { return };
+            self.inherited -= usize::from(core::mem::take(&mut item.inherited));
+            item.round = round;
+            item.ready_at = now;
+            self.ready.insert(item.turn, item);
+        }
+    }
+
+    /// When a round begins although nothing happens.
+    pub fn release_at(&self) -> Option<Instant> {
+        self.rounds.as_ref().filter(|_| !self.due.is_empty())?.due_at()
+    }
+
+    /// Tells the round of an item, if it has one, what became of it.
+    pub fn answer(&mut self, item: &mut Item, answer: Answer) {
+        if let (Some(rounds), Some(round)) = (&mut self.rounds, item.round.take()) {
+            rounds.answered(round, answer);
+        }
+        if let (Some(rounds), Answer::Accepted) = (&mut self.rounds, answer) {
+            rounds.accepted();
+        }
+    }
+
+    /// Takes out what `goes` means; where it stood in line nobody is behind it whom its end would bring forward.
+    pub fn extract(&mut self, goes: impl Fn(&Item) -> bool) -> Vec<Item> {
+        let mut gone: Vec<Item> = self.ready.extract_if(.., |_, item| goes(item)).map(|(_, item)| item).collect();
+        for (_, item) in self.due.extract_if(.., |_, item| goes(item)) {
+            self.inherited -= usize::from(item.inherited);
+            gone.push(item);
+        }
+        for line in self.lines.values_mut() {
+            let (left, kept): (VecDeque<Item>, VecDeque<Item>) = core::mem::take(line).into_iter().partition(&goes);
+            *line = kept;
+            gone.extend(left.into_iter().map(|item| Item { key: None, ..item }));
+        }
+        gone
+    }
+
+    /// How many are to leave now as one batch, if any.
+    pub fn batch_count(&self, pace: &Pace, now: Instant, eager: bool, may_leave: impl Fn(&Item) -> bool) -> Option<usize> {
+        let mut ready = self.ready.values().filter(|item| may_leave(item)).peekable();
+        let ready_at = ready.peek()?.ready_at;
+        let room = pace.max_in_flight.saturating_sub(self.in_flight).min(pace.limits.entries);
+        if room == 0 || self.sends >= pace.max_sends() {
+            return None;
+        }
+        let mut bytes = 0;
+        let mut considered = 0;
+        let count = ready
+            .take(room)
+            .take_while(|item| {
+                considered += 1;
+                bytes += item.size;
+                bytes <= pace.limits.bytes
+            })
+            .count()
+            .max(1);
+        let full = count == pace.limits.entries || considered > count;
+        let under_load = self.in_flight > 0
+            || self.last_send_began.is_some_and(|began| now.since(began) < pace.linger * crate::log::writer::LOAD_LINGERS);
+        (full || eager || !under_load || now.since(ready_at) >= pace.linger).then_some(count)
+    }
+}

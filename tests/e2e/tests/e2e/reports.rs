@@ -1,0 +1,404 @@
+//! Faults that other bridges were reported for, with the inputs of those reports: docs/VERIFICATION.md has the list.
+
+use aws_sdk_sqs::types::{Message as Received, MessageSystemAttributeName};
+use causeway_aws::sqs::source::{SOURCE_MESSAGE_ID, message as decoded};
+use causeway_core::dead_letter::DeadLetter;
+use causeway_e2e::{Run, Setup, use_fifo_queue};
+use causeway_local::sqlite::{OpenMode, SqliteStore};
+use causeway_ports::{DeadLetterFilter, DeadLetters as _};
+use std::collections::BTreeSet;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use tokio::io::AsyncWriteExt as _;
+use xtask::proxy::{Fault, Rule};
+use xtask::rig::Rig;
+use xtask::stack::{StackOptions, Store};
+use xtask::worker::{CLIENT_ID, Worker};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const SEND: &str = "SendMessageBatch";
+const RECONNECTS: &str = "causeway_mqtt_reconnects_total";
+const RECEIVED: &str = "causeway_mqtt_received_total";
+const ACKNOWLEDGED: &str = "causeway_mqtt_acknowledged_total";
+const UNACKNOWLEDGED_PEAK: &str = "causeway_mqtt_unacknowledged_peak";
+const DEAD_LETTERS: &str = "causeway_dlq_entries_total";
+
+/// A stack without consumers of its own, so that what arrives can be looked at whole, and a worker.
+struct Watched {
+    rig: Rig,
+    worker: Worker,
+    // Dropped last: the processes write into it.
+    _dir: TempDir,
+}
+
+impl Watched {
+    /// `layer`: a file on top of the configuration.
+    async fn start(store: Store, fifo: bool, layer: &str) -> Self {
+        let dir = tempfile::Builder::new().prefix("causeway-e2e-").tempdir().unwrap();
+        let mut rig = Rig::start(&StackOptions::bound(dir.path(), store), true).await.unwrap();
+        if fifo {
+            use_fifo_queue(&mut rig).await.unwrap();
+        }
+        let path = dir.path().join("layer.yaml");
+        std::fs::write(&path, layer).unwrap();
+        rig.launch.layers.push(path);
+        let worker = rig.worker().await.unwrap();
+        Self { rig, worker, _dir: dir }
+    }
+
+    async fn kill_and_start_again(&mut self, meanwhile: impl FnOnce(&Rig)) {
+        self.worker.process.kill().await.unwrap();
+        meanwhile(&self.rig);
+        self.worker = self.rig.worker().await.unwrap();
+    }
+
+    /// Publishes with quality of service 1; mosquitto's own client waits for the acknowledgement.
+    async fn publish(&self, topic: &str, payload: &[u8], properties: &[(&str, &str)]) {
+        let mut command = self.client(topic);
+        command.arg(if payload.is_empty() { "-n" } else { "-s" });
+        for (name, value) in properties {
+            command.args(["-D", "publish", "user-property", *name, *value]);
+        }
+        feed(command, payload).await;
+    }
+
+    /// Publishes numbers, one message each, over one connection.
+    async fn publish_numbers(&self, topic: &str, numbers: std::ops::Range<u64>) {
+        let mut command = self.client(topic);
+        command.arg("-l");
+        feed(command, numbers.map(|number| format!("{number}\n")).collect::<String>().as_bytes()).await;
+    }
+
+    fn client(&self, topic: &str) -> tokio::process::Command {
+        let mut command = tokio::process::Command::new("mosquitto_pub");
+        command.args(["-V", "5", "-h", "127.0.0.1", "-p", &self.rig.stack.broker.port().to_string(), "-q", "1", "-t", topic]);
+        command
+    }
+
+    /// What arrives in the queue until there are `count`.
+    async fn arrivals(&self, count: usize) -> Vec<Received> {
+        let (mut arrived, deadline) = (Vec::new(), Instant::now() + PATIENCE);
+        while arrived.len() < count {
+            assert!(Instant::now() < deadline, "{} of {count} arrived: {}", arrived.len(), self.worker.process.log_tail(20));
+            arrived.extend(self.receive().await);
+        }
+        arrived
+    }
+
+    /// What arrives within a few seconds in which nothing is expected.
+    async fn stragglers(&self) -> Vec<Received> {
+        let (mut arrived, until) = (Vec::new(), Instant::now() + Duration::from_secs(4));
+        while Instant::now() < until {
+            arrived.extend(self.receive().await);
+        }
+        arrived
+    }
+
+    async fn receive(&self) -> Vec<Received> {
+        let (sqs, url) = (&self.rig.stack.aws.sqs, &self.rig.settings.queue_url);
+        let receive = sqs.receive_message().queue_url(url).max_number_of_messages(10).wait_time_seconds(1);
+        let receive = receive.message_attribute_names("All").message_system_attribute_names(MessageSystemAttributeName::All);
+        let messages = receive.send().await.unwrap().messages.unwrap_or_default();
+        for message in &messages {
+            sqs.delete_message().queue_url(url).receipt_handle(message.receipt_handle().unwrap()).send().await.unwrap();
+        }
+        messages
+    }
+
+    async fn metric(&self, name: &str) -> f64 {
+        self.worker.metrics().await.unwrap().get(name).unwrap_or(0.0)
+    }
+
+    async fn letters(&self) -> Vec<DeadLetter> {
+        let store = SqliteStore::open(self.rig.settings.dir.join("dlq.db"), OpenMode::ReadOnly).unwrap().dead_letters();
+        store.list(&DeadLetterFilter::default(), 100, None).await.unwrap().letters
+    }
+}
+
+async fn feed(mut command: tokio::process::Command, input: &[u8]) {
+    let mut child = command.stdin(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input).await.unwrap();
+    assert!(child.wait().await.unwrap().success());
+}
+
+fn attribute<'m>(message: &'m Received, name: &str) -> Option<&'m str> {
+    message.message_attributes()?.get(name)?.string_value()
+}
+
+/// Polls until `reached`, for as long as anybody could need.
+async fn until(what: &str, mut reached: impl AsyncFnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !reached().await {
+        assert!(Instant::now() < deadline, "{what} does not come");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// What SQS demands of every message, whether the emulator does or not.
+fn meets_the_rules_of_sqs(message: &Received) {
+    assert!(!message.body().unwrap().is_empty(), "SQS refuses empty bodies");
+    let attributes = message.message_attributes().cloned().unwrap_or_default();
+    assert!(attributes.len() <= 10, "{} attributes", attributes.len());
+    for (name, value) in &attributes {
+        let valid = name.len() <= 256 && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'));
+        assert!(valid && !name.starts_with('.') && !name.ends_with('.') && !name.contains(".."), "{name}");
+        let empty = value.string_value().is_none_or(str::is_empty) && value.binary_value().is_none_or(|bytes| bytes.as_ref().is_empty());
+        assert!(!empty, "{name} is empty");
+    }
+}
+
+/// Payloads around a library's packet limit and up to the bridge's own, bytes that SQS refuses, nothing at all, empty values, and more properties than SQS
+/// has attributes, under names that it refuses.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_sqs_refuses_as_it_is_arrives_whole() {
+    let watched = Watched::start(Store::Sqlite, false, "version: 1").await;
+    let pattern = |size: usize| -> Vec<u8> { (0..size).map(|index| [0xa0, 0xa1][index % 2]).collect() };
+    let fourteen: Vec<(String, String)> = (1..=14).map(|number| (format!("p {number}"), format!("value {number}"))).collect();
+    let fourteen: Vec<(&str, &str)> = fourteen.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let sent: Vec<(&str, Vec<u8>, &[(&str, &str)])> = vec![
+        ("telemetry/size/1", pattern(10_239), &[]),
+        ("telemetry/size/2", pattern(10_241), &[]),
+        ("telemetry/size/3", pattern(131_072), &[]),
+        ("telemetry/size/4", pattern(262_144), &[]),
+        ("telemetry/bell", b"\x07bell".to_vec(), &[]),
+        ("telemetry/cleared", Vec::new(), &[("note", "")]),
+        ("telemetry/many", b"{}".to_vec(), &fourteen),
+    ];
+    for (topic, payload, properties) in &sent {
+        watched.publish(topic, payload, properties).await;
+    }
+    let arrived = watched.arrivals(sent.len()).await;
+    assert_eq!(arrived.len(), sent.len());
+    for (topic, payload, properties) in &sent {
+        let received = arrived.iter().find(|message| attribute(message, "causeway.topic") == Some(*topic)).unwrap();
+        meets_the_rules_of_sqs(received);
+        let told = decoded(received, false);
+        assert!(told.payload == payload[..], "{topic}: {} bytes", told.payload.len());
+        let mut user = told.properties.user;
+        user.retain(|(name, _)| name != SOURCE_MESSAGE_ID);
+        let expected: Vec<(String, String)> = properties.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        assert_eq!(user, expected, "{topic}");
+        if std::str::from_utf8(payload).is_err() || payload.contains(&7) {
+            assert_eq!(attribute(received, "causeway.encoding"), Some("base64"), "{topic}");
+        }
+    }
+    assert_eq!(watched.rig.proxies.as_ref().unwrap().sqs.refusals(), 0, "SQS had nothing to refuse");
+    assert_eq!(watched.metric(DEAD_LETTERS).await, 0.0);
+}
+
+/// A message that no queue takes is put aside at once and for good; the ones behind it do not wait.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_larger_than_a_queue_takes_is_put_aside_and_never_tried() {
+    const MARK: &str = "no queue takes this";
+    let layer = "sessions: [{ id: mqtt-conn, options: { session: { max_payload_bytes: 2097152 } } }]";
+    let mut watched = Watched::start(Store::Sqlite, false, layer).await;
+    let sqs = |watched: &Watched| watched.rig.proxies.as_ref().unwrap().sqs.injected();
+    // It changes nothing; it counts the requests that hold the message.
+    watched.rig.proxies.as_ref().unwrap().sqs.inject(Rule::always(Fault::Delay(Duration::ZERO)).containing(MARK));
+    let mut large = MARK.as_bytes().to_vec();
+    large.resize(1_048_577, b'x');
+    watched.publish("telemetry/large", &large, &[]).await;
+    watched.publish_numbers("telemetry/small", 0..20).await;
+    let arrived = watched.arrivals(20).await;
+    let numbers: BTreeSet<u64> = arrived.iter().map(|message| message.body().unwrap().parse().unwrap()).collect();
+    assert_eq!(numbers, (0..20).collect());
+    until("the dead letter", async || watched.metric(DEAD_LETTERS).await == 1.0).await;
+
+    assert!(watched.worker.stop().await.unwrap().success());
+    let letters = watched.letters().await;
+    assert_eq!(letters.len(), 1);
+    assert_eq!((letters[0].error_code.as_str(), letters[0].attempts), ("PAYLOAD_TOO_LARGE", 0));
+    assert!(letters[0].message.payload == large[..]);
+    watched.worker = watched.rig.worker().await.unwrap();
+    watched.publish_numbers("telemetry/small", 20..21).await;
+    assert_eq!(watched.arrivals(1).await[0].body(), Some("20"));
+    assert_eq!((sqs(&watched), watched.metric(DEAD_LETTERS).await), (0, 0.0), "it is not tried again after a start either");
+    assert!(watched.stragglers().await.is_empty());
+}
+
+/// Every append takes a third of a second, messages come every 20 ms, and a broker's patience with a silent client ends after six seconds.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_store_and_a_steady_stream_cost_no_connection() {
+    let layer = "sessions: [{ id: mqtt-conn, options: { session: { keep_alive: 4 } } }]";
+    let setup = Setup { proxies: true, layer: Some(layer), ..Setup::new(Store::Dynamodb, 1_500) };
+    let mut run = Run::start(&setup).await.unwrap();
+    run.dynamodb().unwrap().inject(Rule::always(Fault::Delay(Duration::from_millis(300))).of("PutItem"));
+    run.publish(0..1_500, 50);
+    run.publishing_done().await.unwrap();
+    run.delivered(1_500).await.unwrap();
+    assert!(run.dynamodb().unwrap().injected() >= 30, "the store was slow all the time");
+    assert_eq!(run.metrics().await.unwrap().get(RECONNECTS).unwrap_or(0.0), 0.0);
+    let log = std::fs::read_to_string(run.rig.stack.broker.process().log()).unwrap();
+    let connections = log.lines().filter(|line| line.contains("New client connected") && line.contains(&format!(" as {CLIENT_ID} ")));
+    assert_eq!(connections.count(), 1, "the broker saw one connection");
+    run.dynamodb().unwrap().heal();
+    let account = run.finish().await.unwrap();
+    assert_eq!((account.published, account.unique, account.duplicates, account.lost), (1_500, 1_500, 0, 0));
+}
+
+/// The resident memory of a process, in KiB.
+fn resident_kib(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// Store and queue stand still while messages of 1 KB come as fast as a broker takes them: they wait there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flood_while_store_and_queue_stand_still_waits_with_the_broker() {
+    const MESSAGES: u64 = 30_000;
+    let mut run = Run::start(&Setup { proxies: true, size: 1_000, ..Setup::new(Store::Dynamodb, MESSAGES) }).await.unwrap();
+    let window = f64::from(run.settings().receive_maximum);
+    run.dynamodb().unwrap().inject(Rule::always(Fault::Hang));
+    run.sqs().unwrap().inject(Rule::always(Fault::Hang));
+    let pid = run.worker().unwrap().process.pid().unwrap();
+    run.publish(0..MESSAGES, 0);
+    run.metric_reaches(RECEIVED, window).await.unwrap();
+    run.published(5_000).await.unwrap();
+    let before = resident_kib(pid);
+    let mut most = before;
+    for part in 2..=6 {
+        run.published(part * 5_000).await.unwrap();
+        most = most.max(resident_kib(pid));
+    }
+    assert!(most <= 128 * 1024, "{most} KiB");
+    let metrics = run.metrics().await.unwrap();
+    assert_eq!(metrics.get(ACKNOWLEDGED).unwrap_or(0.0), 0.0, "nothing is durable yet");
+    assert!(metrics.get(UNACKNOWLEDGED_PEAK).unwrap() <= window, "{:?} of {window}", metrics.get(UNACKNOWLEDGED_PEAK));
+    // 25,000 messages more in memory would be 25 MB and more.
+    assert!(most <= before + 4 * 1024, "{before} KiB before, {most} KiB while 25 MB more were published");
+    run.dynamodb().unwrap().heal();
+    run.sqs().unwrap().heal();
+    run.delivered(MESSAGES).await.unwrap();
+    let account = run.finish().await.unwrap();
+    assert_eq!((account.published, account.unique, account.lost), (MESSAGES, MESSAGES, 0));
+}
+
+/// A refusal that means "later": twenty times 403 with the name of a throttle.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_throttle_in_the_form_of_a_refusal_is_waited_out_with_growing_pauses() {
+    const FULL: f64 = 0.4;
+    let layer =
+        "routes: [{ id: ingest, policy: { backoff: { initial_interval: 25ms, max_interval: 400ms, multiplier: 2, jitter: 0.5 } } }]";
+    let watched = Watched::start(Store::Sqlite, false, layer).await;
+    let throttle = Fault::FailBefore { status: 403, code: "com.amazonaws.sqs#RequestThrottled".to_owned() };
+    let sqs = &watched.rig.proxies.as_ref().unwrap().sqs;
+    sqs.inject(Rule::next(SEND, 20, throttle));
+    watched.publish_numbers("telemetry/one", 0..1).await;
+    assert_eq!(watched.arrivals(1).await[0].body(), Some("0"));
+    assert_eq!((sqs.injected(), sqs.calls(SEND), watched.metric(DEAD_LETTERS).await), (20, 21, 0.0));
+    let at = sqs.injected_at();
+    let pauses: Vec<f64> = at.windows(2).map(|pair| pair[1].duration_since(pair[0]).as_secs_f64()).collect();
+    for (index, pause) in pauses.iter().enumerate() {
+        // Half of it is certain, and a busy machine only makes it longer.
+        let full = (0.025 * 2_f64.powi(i32::try_from(index).unwrap())).min(FULL);
+        assert!(*pause >= full * 0.5, "pause {index}: {pause} s of {full} s in {pauses:?}");
+    }
+    let longest: Vec<f64> = pauses[5..].to_vec();
+    let spread = longest.iter().copied().fold(0.0, f64::max) - longest.iter().copied().fold(f64::MAX, f64::min);
+    assert!(spread >= FULL * 0.02, "no jitter: {pauses:?}");
+    assert!(watched.stragglers().await.is_empty());
+}
+
+/// Messages of the tests below; a fifth of 1,500 a second come, and a fifth of the 1,000 write units that DynamoDB lets one partition key have.
+const METERED: u64 = 4_500;
+
+/// Publishes them at a store that enforces that. Gives the units of the log by partition key, and the calls that were let through and those that were not.
+async fn metered(setup: Setup) -> (Vec<f64>, u64, u64) {
+    let layer = "stores: { outbox: { options: { segment_linger: 50ms } } }";
+    let mut run = Run::start(&Setup { proxies: true, size: 900, layer: Some(layer), ..setup }).await.unwrap();
+    run.dynamodb().unwrap().limit_writes(200);
+    run.publish(0..METERED, 300);
+    run.publishing_done().await.unwrap();
+    run.delivered(METERED).await.unwrap();
+    let used = run.dynamodb().unwrap().write_units();
+    let account = run.finish().await.unwrap();
+    assert_eq!((account.published, account.unique, account.duplicates, account.lost), (METERED, METERED, 0, 0), "{used:?}");
+    let of_log = used.by_key.iter().filter(|(key, _)| key.starts_with("LOG#telemetry-bridge#mqtt-conn#"));
+    (of_log.map(|(_, units)| *units).collect(), used.admitted, used.throttled)
+}
+
+/// All messages of one topic stand under one key. Packed, telemetry stays below what that may write.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn telemetry_of_one_topic_does_not_use_up_what_a_partition_may_write() {
+    let (units, admitted, throttled) = metered(Setup { topics: 1, noise: false, ..Setup::new(Store::Dynamodb, METERED) }).await;
+    let each = units.iter().sum::<f64>() / METERED as f64;
+    assert!(units.len() == 1 && each < 1_000.0 / 1_500.0, "{each} units for a message: {units:?}");
+    // A machine that stands still for a moment has a second's messages at once afterwards.
+    assert!(throttled <= (admitted / 100).max(3), "{throttled} of {admitted}");
+}
+
+/// What packs badly does use it up at that rate (0.77 units a message): lanes, over which topics are spread, have a partition each.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lanes_have_a_partition_each() {
+    let (units, admitted, throttled) = metered(Setup { lanes: 4, ..Setup::new(Store::Dynamodb, METERED) }).await;
+    assert_eq!(units.len(), 4, "{units:?}");
+    let most = units.iter().copied().fold(0.0, f64::max) / METERED as f64;
+    assert!(most < 1_000.0 / 1_500.0 / 2.0, "{units:?}");
+    assert!(throttled <= (admitted / 100).max(3), "{throttled} of {admitted}");
+}
+
+/// Where one topic brings more than its partition takes, the store sets the pace, and nothing is lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_topic_that_is_more_than_a_partition_takes_is_held_back_and_not_lost() {
+    let (units, _, throttled) = metered(Setup { topics: 1, ..Setup::new(Store::Dynamodb, METERED) }).await;
+    assert!(units.iter().sum::<f64>() / METERED as f64 > 1_000.0 / 1_500.0 && throttled > 0, "{units:?} {throttled}");
+}
+
+fn message_ids(arrived: &[Received]) -> BTreeSet<String> {
+    arrived.iter().map(|message| attribute(message, "causeway.message_id").unwrap().to_owned()).collect()
+}
+
+/// The ten messages are in the queue, and the store does not take that they are: neither the rows go nor the head moves.
+fn forgets_nothing(rig: &Rig) {
+    let fault = Fault::FailBefore { status: 500, code: "InternalServerError".to_owned() };
+    let store = &rig.proxies.as_ref().unwrap().dynamodb;
+    store.inject(Rule::always(fault.clone()).of("BatchWriteItem"));
+    store.inject(Rule::always(fault).of("PutItem").containing("\"head\""));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_whose_rows_cannot_be_deleted_is_told_by_its_ids_when_it_comes_again() {
+    let mut watched = Watched::start(Store::Dynamodb, false, "version: 1").await;
+    // Once: the worker tries the delete again, and nothing comes again.
+    let fault = Fault::FailBefore { status: 500, code: "InternalServerError".to_owned() };
+    let store = |watched: &Watched| watched.rig.proxies.as_ref().unwrap().dynamodb.injected();
+    watched.rig.proxies.as_ref().unwrap().dynamodb.inject(Rule::next("BatchWriteItem", 1, fault));
+    watched.publish_numbers("telemetry/one", 0..10).await;
+    let first = watched.arrivals(10).await;
+    assert_eq!((first.len(), message_ids(&first).len()), (10, 10));
+    until("the delete that fails", async || store(&watched) == 1).await;
+    assert!(watched.stragglers().await.is_empty());
+
+    // For good, until the process dies: then they come again, each as what it is.
+    forgets_nothing(&watched.rig);
+    watched.publish_numbers("telemetry/one", 10..20).await;
+    let first = watched.arrivals(10).await;
+    let before = store(&watched);
+    until("another delete that fails", async || store(&watched) > before.max(1)).await;
+    watched.kill_and_start_again(|rig| rig.proxies.as_ref().unwrap().dynamodb.heal()).await;
+    let again = watched.arrivals(10).await;
+    assert_eq!((again.len(), message_ids(&again)), (10, message_ids(&first)));
+    let bodies = |all: &[Received]| -> BTreeSet<String> { all.iter().map(|message| message.body().unwrap().to_owned()).collect() };
+    assert_eq!(bodies(&again), bodies(&first));
+    assert!(watched.stragglers().await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fifo_queue_knows_a_batch_whose_rows_could_not_be_deleted() {
+    let mut watched = Watched::start(Store::Dynamodb, true, "version: 1").await;
+    forgets_nothing(&watched.rig);
+    watched.publish_numbers("telemetry/one", 0..10).await;
+    let first = watched.arrivals(10).await;
+    for message in &first {
+        let deduplication = message.attributes().unwrap().get(&MessageSystemAttributeName::MessageDeduplicationId).unwrap();
+        assert_eq!(Some(deduplication.as_str()), attribute(message, "causeway.message_id"));
+    }
+    let sqs = |watched: &Watched| watched.rig.proxies.as_ref().unwrap().sqs.calls(SEND);
+    let sends = sqs(&watched);
+    watched.kill_and_start_again(|rig| rig.proxies.as_ref().unwrap().dynamodb.heal()).await;
+    until("a send that repeats", async || sqs(&watched) > sends).await;
+    until("the end of the backlog", async || watched.metric("causeway_outbox_depth").await == 0.0).await;
+    assert!(watched.stragglers().await.is_empty(), "the queue recognised every one");
+}
