@@ -3,8 +3,9 @@
 use causeway_ports::{ConnectionEpoch, Delivery};
 use std::collections::VecDeque;
 
-/// Messages that are kept at most; most sources hand over fewer unacknowledged.
-const MAX_MESSAGES: usize = 1_000;
+/// Messages that are kept at most: the largest window that MQTT has. Some brokers send more than the window that they were told, and the answer to a
+/// subscription stands behind all of it.
+const MAX_MESSAGES: usize = 65_535;
 /// What they may weigh, roughly, in bytes.
 const MAX_BYTES: usize = 8 * 1024 * 1024;
 
@@ -69,7 +70,7 @@ mod tests {
         assert!(kept.has_room());
         assert_eq!(kept.pop().unwrap().id.ordinal, 2);
         assert!(kept.is_empty() && kept.pop().is_none());
-        for nth in 0..1_000 {
+        for nth in 0..65_535 {
             assert!(kept.has_room(), "{nth}");
             kept.push(delivery(1, nth, 0));
         }
