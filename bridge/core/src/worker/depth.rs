@@ -17,13 +17,13 @@ pub struct DepthLimit {
 }
 
 impl DepthLimit {
-    /// As a route's configuration says; none where its messages stay with their source.
+    /// As a route's configuration says; none where it bounds nothing, and where its messages stay with their source.
     #[must_use]
     pub const fn of(delivery: Delivery, policy: &config::Policy) -> Option<Self> {
-        match delivery {
-            Delivery::Held { .. } => None,
-            Delivery::Logged | Delivery::Spilled { .. } => {
-                Some(Self { most: policy.max_outbox_depth, look_again_after: policy.depth_cache_ttl.get() })
+        match (delivery, policy.max_outbox_depth) {
+            (Delivery::Held { .. }, _) | (_, None) => None,
+            (Delivery::Logged | Delivery::Spilled { .. }, Some(most)) => {
+                Some(Self { most, look_again_after: policy.depth_cache_ttl.get() })
             }
         }
     }

@@ -102,9 +102,11 @@ fn a_route_that_is_full_holds_up_its_session_and_one_that_is_held_by_its_source_
     assert!(rig.owner.wants_input(), "what went through does not count");
     assert_eq!(feed(&mut rig, 20), 5);
 
-    let policy = config::Policy::default();
+    let unbounded = config::Policy::default();
+    assert_eq!(DepthLimit::of(Delivery::Logged, &unbounded), None);
+    let policy = config::Policy { max_outbox_depth: Some(500), ..unbounded };
     assert_eq!(DepthLimit::of(Delivery::Held { retry_budget: ms(1) }, &policy), None);
-    let limit = Some(DepthLimit { most: 10_000, look_again_after: ms(1_000) });
+    let limit = Some(DepthLimit { most: 500, look_again_after: ms(1_000) });
     assert_eq!(DepthLimit::of(Delivery::Logged, &policy), limit);
     assert_eq!(DepthLimit::of(Delivery::Spilled { after: ms(1) }, &policy), limit);
 }

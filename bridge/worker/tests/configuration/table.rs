@@ -197,6 +197,7 @@ const FROM_QUEUE: &[&str] = &[ONE, QUEUE];
 /// An address that not every message fits.
 const ADDRESSED: &str = "bindings: [{ id: the-binding, address: 'out/{site}' }]";
 const TO_BROKER: &[&str] = &[ONE, OTHER_SESSION, PUBLISH];
+const BOUNDED: &str = "routes: [{ id: the-route, policy: { max_outbox_depth: 500 } }]";
 /// Rounds of retries and recovery after a fixed pause, and after one that grows.
 const FIXED_ROUNDS: &[&str] =
     &[ONE, DYNAMODB, CLUSTER, "routes: [{ id: the-route, session: { drain_strategy: { type: fixed_poll, interval: 3s } } }]"];
@@ -452,7 +453,7 @@ pub const ROWS: &[Row] = &[
     set("routes[].policy.on_permanent_failure", ALONE, "drop", In(Owners)),
     set("routes[].policy.on_filtered", &[ONE, FILTER], "dlq", In(Messages)),
     set("routes[].policy.send_timeout", ALONE, "7s", In(Owners)),
-    set("routes[].policy.depth_cache_ttl", ALONE, "7s", In(Owners)),
+    set("routes[].policy.depth_cache_ttl", &[ONE, BOUNDED], "7s", In(Owners)),
     within(
         "routes[].policy.allow_retry_drop",
         &[ONE, r#"receivers: [{ id: the-receiver, topics: [{ topic: "a/#", qos: 0 }] }]"#],

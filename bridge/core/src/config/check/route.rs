@@ -179,7 +179,7 @@ pub(super) fn condition(check: &mut Check<'_>, at: &str, field: &str, operator: 
 
 fn policy(check: &mut Check<'_>, at: &str, policy: &Policy) {
     check.range(&format!("{at}.max_in_flight"), u64::from(policy.max_in_flight), 1, 65_535);
-    check.range(&format!("{at}.max_outbox_depth"), policy.max_outbox_depth, 1, u64::MAX);
+    check.range(&format!("{at}.max_outbox_depth"), policy.max_outbox_depth.unwrap_or(1), 1, u64::MAX);
     check.positive(&format!("{at}.send_timeout"), policy.send_timeout);
     check.positive(&format!("{at}.depth_cache_ttl"), policy.depth_cache_ttl);
     check.positive(&format!("{at}.spill_after"), policy.spill_after);

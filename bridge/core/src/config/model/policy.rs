@@ -19,8 +19,8 @@ pub struct Policy {
     pub replay_budget: Span,
     /// `direct_hold`: for how long a send is repeated in the process; 0s for not at all.
     pub send_retry_budget: Span,
-    /// `shared_outbox` and `spill_outbox`: how many messages of the route may wait in the outbox, and on their way into it, for each of its bindings. With so many nothing is taken in for the route's session, or from its queue, until there is room: the broker or the queue keeps it, not acknowledged. What a former owner left counts for every route of the session until it was read.
-    pub max_outbox_depth: u64,
+    /// `shared_outbox` and `spill_outbox`: how many messages of the route may wait in the outbox, and on their way into it, for each of its bindings. With so many nothing is taken in for the route's session, or from its queue, until there is room: the broker or the queue keeps it, not acknowledged. What a former owner left counts for every route of the session until it was read. Left out: as many as the store takes.
+    pub max_outbox_depth: Option<u64>,
     /// What becomes of a message that expired.
     pub on_expired: OnFailure,
     /// What becomes of a message that the destination refuses for good.
@@ -47,7 +47,7 @@ impl Default for Policy {
             max_replay_attempts: 5,
             replay_budget: Span::secs(900),
             send_retry_budget: Span::secs(60),
-            max_outbox_depth: 10_000,
+            max_outbox_depth: None,
             on_expired: OnFailure::Dlq,
             on_permanent_failure: OnFailure::Dlq,
             on_filtered: OnFailure::Drop,
