@@ -3,10 +3,8 @@
 use causeway_ports::{ConnectionEpoch, Delivery};
 use std::collections::VecDeque;
 
-/// Messages that are kept at most: the largest window that MQTT has. Some brokers send more than the window that they were told, and the answer to a
+/// What is kept at most, roughly, in bytes: some 30,000 small messages. Some brokers send more than the window that they were told, and the answer to a
 /// subscription stands behind all of it.
-const MAX_MESSAGES: usize = 65_535;
-/// What they may weigh, roughly, in bytes.
 const MAX_BYTES: usize = 8 * 1024 * 1024;
 
 /// Messages that nobody was told of yet, in the order of their arrival. The source has not seen them acknowledged.
@@ -23,7 +21,7 @@ impl KeptBack {
 
     /// Whether another one may be kept.
     pub fn has_room(&self) -> bool {
-        self.queue.len() < MAX_MESSAGES && self.bytes < MAX_BYTES
+        self.bytes < MAX_BYTES
     }
 
     pub fn push(&mut self, delivery: Delivery) {
@@ -70,7 +68,8 @@ mod tests {
         assert!(kept.has_room());
         assert_eq!(kept.pop().unwrap().id.ordinal, 2);
         assert!(kept.is_empty() && kept.pop().is_none());
-        for nth in 0..65_535 {
+        let of_one = delivery(1, 0, 0).message.weight();
+        for nth in 0..MAX_BYTES.div_ceil(of_one) as u64 {
             assert!(kept.has_room(), "{nth}");
             kept.push(delivery(1, nth, 0));
         }
