@@ -332,13 +332,14 @@ async fn telemetry_of_one_topic_does_not_use_up_what_a_partition_may_write() {
     assert!(throttled <= (admitted / 100).max(3), "{throttled} of {admitted}");
 }
 
-/// What packs badly does use it up at that rate (0.77 units a message): lanes, over which topics are spread, have a partition each.
+/// What packs badly does use it up at that rate (0.77 units a message): lanes, over which topics are spread, have a partition each. How much each of them
+/// uses depends on how many messages meet in a segment; two units a message, one alone to a segment, would still be less than a partition may write.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lanes_have_a_partition_each() {
     let (units, admitted, throttled) = metered(Setup { lanes: 4, ..Setup::new(Store::Dynamodb, METERED) }).await;
     assert_eq!(units.len(), 4, "{units:?}");
     let most = units.iter().copied().fold(0.0, f64::max) / METERED as f64;
-    assert!(most < 1_000.0 / 1_500.0 / 2.0, "{units:?}");
+    assert!(most < 1_000.0 / 1_500.0, "{units:?}");
     assert!(throttled <= (admitted / 100).max(3), "{throttled} of {admitted}");
 }
 
