@@ -84,7 +84,7 @@ senders:
 bindings:
   - {id: to-relay, sender_id: relay-out, address: relay}
 routes:
-  - {id: ingest, bindings: [to-relay]}
+  - {id: ingest, bindings: [to-relay], session: {sender_id: relay-out}}
   - {id: hop, receiver_id: from-relay, delivery_mode: direct_hold, bindings: [to-sqs]}
 "#;
 
