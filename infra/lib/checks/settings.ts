@@ -128,10 +128,10 @@ function checkQueues(settings: Pick<Settings, "queue" | "queues" | "variables">)
   for (const [path, queue] of all) {
     const { name, maxReceiveCount, arn, keyArn } = queue as Partial<Record<string, string | number>>;
     if ((name === undefined) === (arn === undefined)) {
-      faults.push(refuseProp("CAUSEWAY_PRP_016", path, "this must be `{ name }` or `{ arn }`"));
+      faults.push(refuseProp("CAUSEWAY_PRP_016", path, "this must be `{ name }` or `{ arn }`, one of them"));
       continue;
     }
-    faults.push(...checkQueue(path, { name, maxReceiveCount, keyArn }));
+    faults.push(...checkQueue(path, { name, maxReceiveCount, arn, keyArn }));
     for (const own of name === undefined ? [] : [`${name}`, `${name}-dlq`]) {
       const other = made.get(own);
       if (other !== undefined)
@@ -142,13 +142,26 @@ function checkQueues(settings: Pick<Settings, "queue" | "queues" | "variables">)
   return faults;
 }
 
+/** The ARN of a queue, with its region. */
+const QUEUE_ARN = /^arn:aws[a-z-]*:sqs:([a-z]{2}(?:-[a-z]+)+-\d+):\d{12}:[A-Za-z0-9_-]{1,80}(?:\.fifo)?$/;
+
 /** What belongs to queues that are made, and what to those that exist. */
 function checkQueue(
   path: string,
-  queue: Partial<Record<"name" | "maxReceiveCount" | "keyArn", string | number>>,
+  queue: Partial<Record<"name" | "maxReceiveCount" | "arn" | "keyArn", string | number>>,
 ): SynthFault[] {
-  const { name, maxReceiveCount: count, keyArn } = queue;
+  const { name, maxReceiveCount: count, arn, keyArn } = queue;
   const faults: SynthFault[] = [];
+  const region = QUEUE_ARN.exec(`${arn}`)?.[1];
+  if (arn !== undefined && region === undefined) {
+    faults.push(
+      refuseProp(
+        "CAUSEWAY_PRP_016",
+        `${path}.arn`,
+        "this must be the ARN of a queue, such as arn:aws:sqs:us-east-1:111122223333:orders",
+      ),
+    );
+  }
   if (
     count !== undefined &&
     (name === undefined || !Number.isInteger(count) || Number(count) < 1 || Number(count) > 1000)
@@ -167,6 +180,10 @@ function checkQueue(
   ) {
     faults.push(
       refuseProp("CAUSEWAY_PRP_016", `${path}.keyArn`, "this must be the ARN of a key of KMS, for a queue that exists"),
+    );
+  } else if (keyArn !== undefined && region !== undefined && `${keyArn}`.split(":")[3] !== region) {
+    faults.push(
+      refuseProp("CAUSEWAY_PRP_016", `${path}.keyArn`, `this must be a key of the queue's region, ${region}`),
     );
   }
   return faults;

@@ -50,10 +50,10 @@ pub struct Target {
     #[arg(long, requires = "ecs")]
     pub region: Option<String>,
     /// Where ECS and DynamoDB are, if not at AWS. AWS_ENDPOINT_URL_ECS and AWS_ENDPOINT_URL_DYNAMODB name them one by one.
-    #[arg(long, value_name = "URL", requires = "ecs")]
+    #[arg(long, value_name = "URL", requires = "ecs", value_parser = http_address)]
     pub endpoint_url: Option<String>,
     /// The most that a failover may take, in seconds. A longer one makes the exit code 1.
-    #[arg(long, value_name = "SECONDS", requires = "ecs", conflicts_with = "config")]
+    #[arg(long, value_name = "SECONDS", requires = "ecs", conflicts_with = "config", value_parser = seconds)]
     pub budget_seconds: Option<f64>,
     /// The configuration's files: the most is what the program computes from them. Their variables are taken from the environment.
     #[arg(short, long, value_name = "FILE", requires = "ecs")]
@@ -61,6 +61,21 @@ pub struct Target {
     /// Stop tasks without asking.
     #[arg(long, requires = "ecs")]
     pub yes: bool,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if seconds.is_finite() && seconds > 0.0 => Ok(seconds),
+        _ => Err("write a number of seconds above 0".to_owned()),
+    }
+}
+
+fn http_address(text: &str) -> Result<String, String> {
+    let host = ["http://", "https://"].iter().find_map(|scheme| text.strip_prefix(scheme));
+    match host {
+        Some(host) if !host.is_empty() => Ok(text.to_owned()),
+        _ => Err("write an address that begins with http:// or https://".to_owned()),
+    }
 }
 
 /// One failover.
@@ -383,4 +398,21 @@ async fn budget(target: &Target) -> Result<Option<f64>> {
     seconds.map(Some).with_context(|| {
         format!("the configuration has no budget for session {}: {complaint}", target.session.as_deref().unwrap_or_default())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_budget_and_an_address_that_mean_nothing_are_refused_before_anything_is_stopped() {
+        for text in ["NaN", "inf", "-5", "0", "1e400", "abc", ""] {
+            assert!(seconds(text).is_err(), "{text}");
+        }
+        assert_eq!(seconds("1.5"), Ok(1.5));
+        for text in ["", "nonsense", "ftp://localhost", "http://"] {
+            assert!(http_address(text).is_err(), "{text}");
+        }
+        assert!(http_address("http://127.0.0.1:4566").is_ok());
+    }
 }
