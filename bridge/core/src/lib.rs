@@ -8,6 +8,8 @@ pub mod config;
 pub mod dead_letter;
 pub mod dispatch;
 pub mod drain;
+pub mod guesses;
+pub mod history;
 pub mod hold;
 pub mod housekeeping;
 pub mod identity;

@@ -32,6 +32,8 @@ pub(super) enum Event {
     BrokerLost,
     /// Somebody says that the lease is free.
     Hint,
+    /// An operator wants another process to own the session.
+    StepDown,
     /// Time went by.
     Tick,
     /// Stop.
@@ -75,6 +77,14 @@ impl Engine {
         }
     }
 
+    /// Until when it may act under the lease that it holds.
+    pub(super) fn acts_until(&self) -> Option<Instant> {
+        match self {
+            Self::Alone(_) => None,
+            Self::Member(member) => member.acts_until(),
+        }
+    }
+
     /// What it counted about its lease.
     pub(super) fn lease_counters(&self) -> LeaseCounters {
         match self {
@@ -113,7 +123,9 @@ impl Engine {
                     Event::Shutdown { drain_until } => worker::Event::Shutdown { drain_until },
                     Event::Tick => worker::Event::Tick,
                     // There is no lease, and nobody to hand over to.
-                    Event::LeaseRead(_) | Event::LeaseWritten(_) | Event::Converged | Event::BrokerLost | Event::Hint => return Vec::new(),
+                    Event::LeaseRead(_) | Event::LeaseWritten(_) | Event::Converged | Event::BrokerLost | Event::Hint | Event::StepDown => {
+                        return Vec::new();
+                    }
                 };
                 let effects = owner.apply(now, wall, event);
                 effects.into_iter().map(|effect| member::Effect::Owner { term: Term(0), effect }).collect()
@@ -126,6 +138,7 @@ impl Engine {
                     Event::Converged => member::Event::Converged,
                     Event::BrokerLost => member::Event::BrokerLost,
                     Event::Hint => member::Event::Hint,
+                    Event::StepDown => member::Event::StepDown,
                     Event::Tick => member::Event::Tick,
                     Event::Shutdown { drain_until } => member::Event::Shutdown { drain_until },
                 };

@@ -65,6 +65,9 @@ impl Row {
     }
 }
 
+const ADMIN: &str = "http: { admin_api_key: 0123456789abcdef }";
+const LISTENER_TLS: &str = "http: { tls_cert_file: '{dir}/one.pem', tls_key_file: '{dir}/one.key' }";
+
 const ONE: &str = r#"
 version: 1
 bridge: { id: the-bridge }
@@ -518,16 +521,15 @@ pub const ROWS: &[Row] = &[
     set("routes[].session.drain_max_batch_size", CLUSTERED, "200", In(Owners)),
     set("routes[].session.drain_max_concurrency", CLUSTERED, "5", In(Owners)),
     // The listeners.
-    rename("http.admin_addr", &[ONE, "http: {}"], "http: {}", "http: { admin_addr: ':9080', admin_api_key: 0123456789abcdef }", NOT_BUILT)
-        .along(&["http.admin_api_key"]),
+    turn("http.admin_addr", &[ONE, ADMIN], ":9080", ":9070", In(Process)),
     set("http.monitor_addr", ALONE, ":9081", In(Process)),
     set("http.transport_addr", &[ONE, DYNAMODB, CLUSTER, HINTS], ":9082", In(Process)),
     set("http.hint_token", &[ONE, DYNAMODB, CLUSTER, HINTS], "fedcba9876543210", In(Process)),
-    set("http.admin_api_key", ALONE, "0123456789abcdef", NOT_BUILT),
+    turn("http.admin_api_key", ALONE, "0123456789abcdef", "fedcba9876543210", In(Process)),
+    within("http.admin_keys[].name", &[ONE], r#"{"key":"0123456789abcdef"}"#, Some("one"), "two", In(Process)),
+    within("http.admin_keys[].key", &[ONE], r#"{"name":"one"}"#, Some("0123456789abcdef"), "fedcba9876543210", In(Process)),
     turn("http.monitor_api_key", ALONE, "0123456789abcdef", "fedcba9876543210", In(Process)),
-    set("http.cors_origins", ALONE, r#"["https://ops.example.com"]"#, NOT_BUILT),
-    rename("http.tls_cert_file", &[ONE, "http: {}"], "http: {}", "http: { tls_cert_file: /one.pem, tls_key_file: /one.key }", NOT_BUILT)
-        .along(&["http.tls_key_file"]),
-    rename("http.tls_key_file", &[ONE, "http: {}"], "http: {}", "http: { tls_cert_file: /one.pem, tls_key_file: /one.key }", NOT_BUILT)
-        .along(&["http.tls_cert_file"]),
+    set("http.cors_origins", ALONE, r#"["https://ops.example.com"]"#, In(Process)),
+    turn("http.tls_cert_file", &[ONE, LISTENER_TLS], "{dir}/one.pem", "{dir}/two.pem", In(Process)),
+    turn("http.tls_key_file", &[ONE, LISTENER_TLS], "{dir}/one.key", "{dir}/two.key", In(Process)),
 ];
