@@ -400,7 +400,7 @@ pub const ROWS: &[Row] = &[
     // Bindings.
     rename("bindings[].id", ALONE, "the-binding", "another", In(Owners)).along(&["routes[].bindings[]"]),
     set("bindings[].sender_id", &[ONE, OTHER_SENDER], "other-sender", In(Owners)),
-    set("bindings[].session_id", ALONE, "the-session", NOT_BUILT),
+    set("bindings[].session_id", &[ONE, OTHER_SESSION], "other-session", Refused("E_BINDING_SESSION")),
     set("bindings[].address", ALONE, "another", In(Owners)),
     // Processors.
     rename("processors[].id", &[ONE, FILTER], "{ id: the-processor,", "{ id: another,", Refused("E_DANGLING"))
@@ -498,7 +498,7 @@ pub const ROWS: &[Row] = &[
     ),
     within("routes[].resolver.rules[].binding", &[ONE, BY_RULE], RULE, Some("other-binding"), "the-binding", In(Messages)),
     set("routes[].session.session_id", CLUSTERED, "nowhere", Refused("E_DANGLING")),
-    set("routes[].session.sender_id", &[ONE, DYNAMODB, CLUSTER, OTHER_SENDER], "other-sender", NOT_BUILT),
+    set("routes[].session.sender_id", &[ONE, DYNAMODB, CLUSTER, OTHER_SENDER], "other-sender", Refused("E_SESSION_SENDER")),
     set("routes[].session.lease_ttl", CLUSTERED, "120s", In(Owners)),
     turn("routes[].session.renew_interval", CLUSTERED, "9s", "8s", In(Owners)),
     set("routes[].session.lease_renew_jitter", CLUSTERED, "700ms", In(Owners)),
