@@ -65,7 +65,11 @@ impl Ecs {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("no port for what stands for ECS")?;
         let address = listener.local_addr()?;
         let shared = Arc::new(Shared { cluster: cluster.to_owned(), tasks: Mutex::default() });
-        let router = Router::new().route("/", post(api)).route("/v4/{id}/task", get(metadata)).with_state(Arc::clone(&shared));
+        let router = Router::new()
+            .route("/", post(api))
+            .route("/v4/{id}", get(container))
+            .route("/v4/{id}/task", get(metadata))
+            .with_state(Arc::clone(&shared));
         let server = tokio::spawn(async move {
             let _ = axum::serve(listener, router).await;
         });
@@ -218,14 +222,25 @@ async fn metadata(State(shared): State<Arc<Shared>>, Path(id): Path<String>) -> 
     if !shared.tasks().contains_key(&id) {
         return StatusCode::NOT_FOUND.into_response();
     }
-    let network = json!({ "NetworkMode": "awsvpc", "IPv4Addresses": ["127.0.0.1"] });
     let body = json!({
         "Cluster": shared.cluster,
         "TaskARN": shared.arn(&id),
         "AvailabilityZone": format!("{}a", super::emulators::REGION),
-        "Containers": [{ "Name": "causeway", "Networks": [network] }],
+        "Containers": [container_of_task()],
     });
     ([(CONTENT_TYPE, "application/json")], body.to_string()).into_response()
+}
+
+/// The part of it that names the container's network.
+async fn container(State(shared): State<Arc<Shared>>, Path(id): Path<String>) -> Response {
+    if !shared.tasks().contains_key(&id) {
+        return StatusCode::NOT_FOUND.into_response();
+    }
+    ([(CONTENT_TYPE, "application/json")], container_of_task().to_string()).into_response()
+}
+
+fn container_of_task() -> Value {
+    json!({ "Name": "causeway", "Networks": [{ "NetworkMode": "awsvpc", "IPv4Addresses": ["127.0.0.1"] }] })
 }
 
 #[cfg(test)]
@@ -280,6 +295,8 @@ mod tests {
         let client = reqwest::Client::builder().no_proxy().build().unwrap();
         let told: Value = client.get(format!("{metadata}/task")).send().await.unwrap().json().await.unwrap();
         assert_eq!(told["TaskARN"], json!(arn));
+        let told: Value = client.get(&metadata).send().await.unwrap().json().await.unwrap();
+        assert_eq!(told["Networks"][0]["IPv4Addresses"][0], "127.0.0.1");
         assert_eq!(client.get(format!("{}/v4/nobody/task", ecs.endpoint())).send().await.unwrap().status(), 404);
     }
 }
