@@ -22,12 +22,10 @@ const FIELDS: &[(&str, &str)] = &[
 type Use = (String, &'static str);
 
 /// What is refused for its value, or where nothing is written.
-const USES: &[fn(&Config) -> Vec<Use>] = &[
-    |config| {
-        let kept = config.stores.dlq.as_ref().filter(|dlq| dlq.kind != StoreKind::Dynamodb && dlq.options.retention.is_some());
-        kept.map(|_| ("stores.dlq.options.retention".to_owned(), "deleting old dead letters outside DynamoDB")).into_iter().collect()
-    },
-];
+const USES: &[fn(&Config) -> Vec<Use>] = &[|config| {
+    let kept = config.stores.dlq.as_ref().filter(|dlq| dlq.kind != StoreKind::Dynamodb && dlq.options.retention.is_some());
+    kept.map(|_| ("stores.dlq.options.retention".to_owned(), "deleting old dead letters outside DynamoDB")).into_iter().collect()
+}];
 
 /// Everything in the configuration that this release does not carry out, in the order of the files.
 #[must_use]
