@@ -8,8 +8,6 @@ use super::{Id, Loaded, tree};
 
 /// Fields that are refused wherever they are written. `[]` stands for any element of a list.
 const FIELDS: &[(&str, &str)] = &[
-    ("bridge.cluster.evidence_poll", "asking ECS whether an owner is gone"),
-    ("bridge.cluster.takeover_evidence", "asking ECS whether an owner is gone"),
     ("http.admin_addr", "the admin interface"),
     ("http.admin_api_key", "the admin interface"),
     ("http.cors_origins", "answers to other web origins"),

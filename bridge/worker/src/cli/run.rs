@@ -89,6 +89,7 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
         owner: format!("{instance_id}#{nonce:016x}"),
         nonce,
         looks_late: args.role == Role::Control,
+        tasks: wiring::tasks(config, aws.as_ref(), task.as_ref(), args.role == Role::Control),
         facts: instance::facts(&process.endpoints, task.as_ref(), listens_on),
         hints,
         clock: clock.clone(),

@@ -11,6 +11,7 @@ mod deployed;
 mod depth;
 mod direct;
 mod dispatch;
+mod evidence;
 mod exclusive;
 mod fifo;
 mod functions;
