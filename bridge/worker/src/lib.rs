@@ -2,6 +2,7 @@
 
 pub mod adoption;
 pub mod cli;
+pub mod control;
 pub mod ecs;
 pub mod hints;
 pub mod http;

@@ -4,6 +4,7 @@
 //! the monitor closes. A second signal ends everything at once: nothing is lost by it, more may be delivered twice.
 
 use crate::adoption::{Adoption, run_and_retire};
+use crate::control::Control;
 use crate::http::monitor::Monitor;
 use crate::http::serve::Bounds;
 use crate::http::transport::Transport;
@@ -67,6 +68,8 @@ pub struct Program {
     pub transport: Option<(Transport, TcpListener)>,
     /// Keeps this process's row among the members.
     pub membership: Option<Membership>,
+    /// Watches the whole bridge, where this process has that role.
+    pub control: Option<Control>,
     /// Where embedded metrics are made, if they are wanted.
     pub exporter: Option<Exporter>,
     /// Where metrics are taken from.
@@ -92,8 +95,20 @@ pub enum End {
 
 /// Runs the program to its end.
 pub async fn run(program: Program, mut signals: Signals) -> End {
-    let Program { sessions, adoption, monitor, listener, transport, membership, exporter, collector, status, stop, shutdown_timeout } =
-        program;
+    let Program {
+        sessions,
+        adoption,
+        monitor,
+        listener,
+        transport,
+        membership,
+        control,
+        exporter,
+        collector,
+        status,
+        stop,
+        shutdown_timeout,
+    } = program;
     let quit = CancellationToken::new();
     let mut services = JoinSet::new();
     services.spawn(monitor.serve(listener, Bounds::default(), quit.clone()));
@@ -105,6 +120,9 @@ pub async fn run(program: Program, mut signals: Signals) -> End {
     }
     if let Some(membership) = membership {
         services.spawn(membership.run(quit.clone()));
+    }
+    if let Some(control) = control {
+        services.spawn(control.run(quit.clone()));
     }
     let mut loops = JoinSet::new();
     for parts in sessions {

@@ -5,6 +5,7 @@
 mod adoption;
 mod breaker;
 mod broker;
+mod control;
 mod copies;
 mod crash;
 mod deployed;
