@@ -4,6 +4,7 @@
 //! the monitor closes. A second signal ends everything at once: nothing is lost by it, more may be delivered twice.
 
 use crate::adoption::{Adoption, run_and_retire};
+use crate::control::Control;
 use crate::fleet::FleetReader;
 use crate::http::admin::{self, Admin};
 use crate::http::listeners::Listeners;
@@ -75,6 +76,8 @@ pub struct Program {
     pub transport: Option<(Transport, TcpListener)>,
     /// Keeps this process's row among the members.
     pub membership: Option<Membership>,
+    /// Watches the whole bridge, where this process has that role.
+    pub control: Option<Control>,
     /// Where embedded metrics are made, if they are wanted.
     pub exporter: Option<Exporter>,
     /// Where metrics are taken from.
@@ -109,6 +112,7 @@ pub async fn run(program: Program, mut signals: Signals) -> End {
         fleet_reader,
         transport,
         membership,
+        control,
         exporter,
         collector,
         status,
@@ -137,6 +141,9 @@ pub async fn run(program: Program, mut signals: Signals) -> End {
     }
     if let Some(membership) = membership {
         services.spawn(membership.run(quit.clone()));
+    }
+    if let Some(control) = control {
+        services.spawn(control.run(quit.clone()));
     }
     let mut loops = JoinSet::new();
     for parts in sessions {

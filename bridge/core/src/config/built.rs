@@ -8,8 +8,6 @@ use super::model::{Config, StoreKind};
 
 /// Fields that are refused wherever they are written. `[]` stands for any element of a list.
 const FIELDS: &[(&str, &str)] = &[
-    ("bridge.cluster.evidence_poll", "asking ECS whether an owner is gone"),
-    ("bridge.cluster.takeover_evidence", "asking ECS whether an owner is gone"),
     ("receivers[].options.credentials_uri", "credentials from elsewhere than the AWS chain"),
     ("senders[].options.credentials_uri", "credentials from elsewhere than the AWS chain"),
     ("sessions[].options.session.credentials_uri", "credentials from elsewhere; use `username` and `password`"),

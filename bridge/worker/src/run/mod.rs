@@ -345,6 +345,11 @@ impl Session {
                         lease.write(write);
                     }
                 }
+                Effect::AskAboutTask(task) => {
+                    if let Some(lease) = &mut self.lease {
+                        lease.ask_about(task);
+                    }
+                }
                 Effect::Became(part) => self.became(part),
                 Effect::Finished(result) => {
                     self.status.log = LogPhase::Stopped;

@@ -11,6 +11,7 @@ mod sessions;
 mod source;
 mod stores;
 mod subscriptions;
+mod tasks;
 
 pub use desk::{desk, fleet};
 pub use lease::LeasePlan;
@@ -21,6 +22,7 @@ pub use senders::{SenderPlan, SenderWay, sinks};
 pub use source::{MqttPlan, source_options};
 pub use stores::{LettersPlan, Purpose, StorePart, StoreSet, StoresPlan};
 pub use subscriptions::{SubscriptionPlan, storage_identity};
+pub use tasks::tasks;
 
 use crate::adoption::{Adoptable, Adoption};
 use crate::hints::HintBoard;
@@ -34,7 +36,7 @@ use causeway_core::config::model::{Receiver, SessionMode};
 use causeway_core::config::{Config, Secret, StoreBackend};
 use causeway_core::lease::row::OwnerFacts;
 use causeway_core::outcome::Fault;
-use causeway_ports::{Clock, Sink};
+use causeway_ports::{Clock, Sink, Tasks};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -102,6 +104,8 @@ pub struct Shared {
     pub looks_late: bool,
     /// What leases and the member's row tell of it.
     pub facts: OwnerFacts,
+    /// Who runs the tasks of owners, where that is to be asked and can be.
+    pub tasks: Option<Arc<dyn Tasks>>,
     /// Where hints for its sessions come in.
     pub hints: HintBoard,
     /// Where operators ask its sessions to hand over.

@@ -196,6 +196,7 @@ const HINTS: &str = "http: { hint_token: 0123456789abcdef }";
 const ALONE: &[&str] = &[ONE];
 const ON_DYNAMODB: &[&str] = &[ONE, DYNAMODB];
 const CLUSTERED: &[&str] = &[ONE, DYNAMODB, CLUSTER];
+const ASKS_ECS: &[&str] = &[ONE, DYNAMODB, CLUSTER, "bridge: { cluster: { takeover_evidence: [ttl, ecs_stopped] } }"];
 const FROM_QUEUE: &[&str] = &[ONE, QUEUE];
 /// An address that not every message fits.
 const ADDRESSED: &str = "bindings: [{ id: the-binding, address: 'out/{site}' }]";
@@ -228,8 +229,8 @@ pub const ROWS: &[Row] = &[
     set("bridge.metrics_exporter", ALONE, "emf", In(Process)),
     turn("bridge.max_mqtt_sessions", ALONE, "1", "0", Refused("E_MAX_MQTT_SESSIONS")),
     set("bridge.cluster.endpoints", CLUSTERED, r#"{"http":"http://here:8082"}"#, In(Process)),
-    set("bridge.cluster.takeover_evidence", CLUSTERED, r#"["ttl","ecs_stopped"]"#, NOT_BUILT),
-    set("bridge.cluster.evidence_poll", CLUSTERED, "3s", NOT_BUILT),
+    set("bridge.cluster.takeover_evidence", CLUSTERED, r#"["ttl","ecs_stopped"]"#, In(Owners)),
+    set("bridge.cluster.evidence_poll", ASKS_ECS, "3s", In(Owners)),
     set("bridge.cluster.member_interval", CLUSTERED, "10s", In(Process)),
     // The stores.
     rename(

@@ -52,12 +52,12 @@ function processRules(check: Check): void {
       ["sessions"],
     );
   }
-  if (bridge.cluster?.takeover_evidence?.length === 0) {
+  if (bridge.cluster?.takeover_evidence?.includes("ttl") === false) {
     check.error(
       "E_TAKEOVER_EVIDENCE",
       "bridge.cluster.takeover_evidence",
-      "no evidence at all would mean that nobody ever takes over",
-      "write `[ttl]`",
+      "without `ttl` nobody would take over from an owner whose task is not known to have stopped",
+      "write `[ttl]`, or `[ttl, ecs_stopped]`",
     );
   }
   check.positive("bridge.cluster.evidence_poll", bridge.cluster?.evidence_poll);

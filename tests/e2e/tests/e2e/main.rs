@@ -5,12 +5,14 @@
 mod adoption;
 mod breaker;
 mod broker;
+mod control;
 mod copies;
 mod crash;
 mod deployed;
 mod depth;
 mod direct;
 mod dispatch;
+mod evidence;
 mod exclusive;
 mod fifo;
 mod functions;

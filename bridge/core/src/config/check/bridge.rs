@@ -1,7 +1,7 @@
 //! Rules of `bridge` and `http`.
 
 use super::Check;
-use crate::config::model::{DeploymentMode, Transport};
+use crate::config::model::{DeploymentMode, Evidence, Transport};
 use crate::config::values::{Secret, Span};
 
 /// The shortest key of the admin interface, in characters.
@@ -47,12 +47,12 @@ fn process(check: &mut Check<'_>) {
             "raise the limit, or remove sessions",
         );
     }
-    if bridge.cluster.takeover_evidence.is_empty() {
+    if !bridge.cluster.takeover_evidence.contains(&Evidence::Ttl) {
         check.error(
             "E_TAKEOVER_EVIDENCE",
             "bridge.cluster.takeover_evidence",
             &[],
-            "no evidence at all would mean that nobody ever takes over",
+            "without `ttl` nobody would take over from an owner whose task is not known to have stopped",
             "write `[ttl]`, or `[ttl, ecs_stopped]`",
         );
     }
