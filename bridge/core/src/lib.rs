@@ -11,6 +11,7 @@ pub mod drain;
 pub mod hold;
 pub mod housekeeping;
 pub mod identity;
+pub mod ingress;
 pub mod lease;
 pub mod log;
 pub mod mailbox;

@@ -119,6 +119,10 @@ catalog! {
             "Leases of this process that it lost, or had to let go because they could not be renewed in time.";
         LeaseRenewFailures = Counter Count [Session] "lease_renew_failures_total" "LeaseRenewFailures"
             "Renewals that failed or had no answer. A lease is let go after max_renew_fails of them in a row.";
+        HttpPosts = Counter Count [Receiver, PostResult] "http_posts_total" "HTTPPosts"
+            "Messages posted to a receiver, by what became of them: accepted and repeated (the id was accepted before) by this process, forwarded to the owner; refused for what they are, or unavailable: the caller comes again.";
+        RouteOwnerUnknown = Counter Count [Receiver, UnknownOwner] "route_owner_unknown_total" "RouteOwnerUnknown"
+            "Posts that found no owner of their session, by reason: lease_expired and lease_unowned pass with a failover.";
         AdoptedLogs = Counter Count [Session] "logs_adopted_total" "LogsAdopted"
             "Logs of processes that are gone which this one drained and closed: of sessions that are not owned exclusively.";
         AdmissionPaused = Gauge None [Session] "admission_paused" "AdmissionPaused"

@@ -1,10 +1,15 @@
 //! The program's own HTTP listeners: bound before anything else starts, so that a port in use is told at once.
 
 mod auth;
+mod forward;
 pub mod monitor;
 mod page;
+pub mod posts;
 pub mod serve;
+mod source;
 pub mod transport;
+
+pub use source::PostSource;
 
 use core::net::SocketAddr;
 use std::io;

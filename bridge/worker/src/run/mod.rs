@@ -207,12 +207,16 @@ impl Session {
         let is_full = self.engine.owner().is_some_and(|(_, owner)| owner.is_full());
         let (gives_back, keeps_back) = (wants_input && !self.kept_back.is_empty(), is_full && self.kept_back.has_room());
         let hint = self.parts.lease.as_ref().map(|lease| &*lease.hinted);
+        let mailed =
+            self.parts.mailbox.as_ref().filter(|_| self.engine.owner().is_some() && !matches!(self.parts.kind, LogKind::Adopted(_)));
+        let mailed = mailed.map(|mailbox| &*mailbox.mailed);
         let (term, source, lease) = (self.term, &mut self.source, &mut self.lease);
         tokio::select! {
             biased;
             () = self.parts.stop.cancelled(), if !self.stopping => Input::Stop,
             event = next_answer(lease) => Input::Engine(event),
             () = hinted(hint), if !self.stopping => Input::Engine(Event::Hint),
+            () = hinted(mailed) => Input::Engine(Event::Owner(term, worker::Event::MailHint)),
             event = self.dispatch.next() => Input::Engine(Event::Owner(term, event)),
             () = core::future::ready(()), if gives_back => Input::KeptBack,
             event = next_of(source), if wants_input || keeps_back => Input::Source(event),
@@ -567,7 +571,7 @@ async fn next_answer(lease: &mut Option<LeaseCalls>) -> Event {
     }
 }
 
-/// A hint that the lease is free; never, where there is no lease.
+/// A hint; never, where there is nobody to give one.
 async fn hinted(hint: Option<&Notify>) {
     match hint {
         Some(hint) => hint.notified().await,

@@ -99,18 +99,23 @@ function endpoints(check: Check): void {
   }
 }
 
+/** A key that somebody shows to the program. */
+export function key(check: Check, path: string, written: string): void {
+  if ([...written].length < MIN_KEY_CHARS) {
+    check.error(
+      "E_API_KEY",
+      path,
+      `the key has fewer than ${MIN_KEY_CHARS} characters`,
+      "make one with `openssl rand -hex 24`",
+    );
+  }
+}
+
 function http(check: Check): void {
   const http = check.config.http ?? {};
   for (const name of ["admin_api_key", "monitor_api_key", "hint_token"] as const) {
-    const key = http[name];
-    if (key !== undefined && [...key].length < MIN_KEY_CHARS) {
-      check.error(
-        "E_API_KEY",
-        `http.${name}`,
-        `the key has fewer than ${MIN_KEY_CHARS} characters`,
-        "make one with `openssl rand -hex 24`",
-      );
-    }
+    const written = http[name];
+    if (written !== undefined) key(check, `http.${name}`, written);
   }
   if (http.admin_api_key === undefined && http.admin_addr !== undefined) {
     check.error(
@@ -137,10 +142,13 @@ function http(check: Check): void {
       "http.tls_key_file",
     ]);
   }
+  const postedTo = (check.config.receivers ?? []).some(
+    (receiver) => receiver.transport === "http" && receiver.session_id === undefined,
+  );
   const listeners = [
     ["http.admin_addr", http.admin_addr ?? ":8080", http.admin_api_key !== undefined],
     ["http.monitor_addr", http.monitor_addr ?? ":8081", true],
-    ["http.transport_addr", http.transport_addr ?? ":8082", http.hint_token !== undefined],
+    ["http.transport_addr", http.transport_addr ?? ":8082", http.hint_token !== undefined || postedTo],
   ] as const;
   listeners.forEach(([path, address, used], index) => {
     const other = listeners
