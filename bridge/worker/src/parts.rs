@@ -198,6 +198,8 @@ pub struct MailboxParts {
     pub name: MailboxName,
     /// How often it is looked into.
     pub poll: Duration,
+    /// Woken where this process put something in: the owner looks at once.
+    pub mailed: Arc<Notify>,
 }
 
 /// What keeping account of a broker session's subscriptions needs.

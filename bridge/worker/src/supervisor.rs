@@ -72,7 +72,7 @@ pub struct Program {
     pub listeners: Listeners,
     /// Looks at the bridge as a whole, where there is more than this process.
     pub fleet_reader: Option<FleetReader>,
-    /// Where other members' hints are taken, and on what.
+    /// Where other members' hints and posts are taken, and on what.
     pub transport: Option<(Transport, TcpListener)>,
     /// Keeps this process's row among the members.
     pub membership: Option<Membership>,
@@ -137,7 +137,7 @@ pub async fn run(program: Program, mut signals: Signals) -> End {
         services.spawn(emf::run(exporter, collector, quit.clone()));
     }
     if let Some((transport, listener)) = transport {
-        services.spawn(transport.serve(listener, Bounds::default(), quit.clone()));
+        services.spawn(transport.serve(listener, Bounds::of_posts(), quit.clone()));
     }
     if let Some(membership) = membership {
         services.spawn(membership.run(quit.clone()));

@@ -97,7 +97,7 @@ impl Server {
             facts: OwnerFacts::default(),
             hints: HintBoard::default(),
             tasks: None,
-        step_downs: step_downs.clone(),
+            step_downs: step_downs.clone(),
             clock: Arc::clone(&clock) as Arc<dyn Clock>,
             metrics: Metrics::default(),
             status: status.clone(),

@@ -418,6 +418,11 @@ impl Run {
         }
     }
 
+    /// Notes that these messages were handed to the bridge by another way than its broker, and accepted.
+    pub fn posted(&mut self, numbers: std::ops::Range<u64>) {
+        self.published.acknowledged.extend(numbers);
+    }
+
     /// Notes that something may have repeated messages.
     pub fn expose(&mut self, cause: &str, terms: Vec<(String, u64)>) {
         self.exposures.push(Exposure { cause: cause.to_owned(), terms });

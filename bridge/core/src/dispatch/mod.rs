@@ -74,7 +74,7 @@ struct Bound {
     address: Address,
     /// The topic of messages that `address` does not fit.
     otherwise: Option<Arc<str>>,
-    /// Whether what goes there for the first time is marked as forwarded. Not where it goes from a broker to a queue: whatever goes in circles has to be
+    /// Whether what goes there for the first time is marked as forwarded. Not where it goes from a broker or a caller to a queue: whatever goes in circles has to be
     /// published again, or to come from a queue, and a plain message keeps its attributes.
     marks: bool,
 }
@@ -272,8 +272,9 @@ impl RouteDispatch {
             let sender = config.sender(&binding.sender_id);
             let to_queue = sender.is_some_and(|sender| sender.session_id.is_none());
             let otherwise = sender.and_then(|sender| sender.options.default_topic.as_deref()).map(Into::into);
-            let from_broker = config.source_session(route).is_some();
-            Ok(Bound { id: id.as_str().into(), address, otherwise, marks: !(from_broker && to_queue) })
+            let from_queue =
+                config.receiver(&route.receiver_id).is_some_and(|receiver| receiver.session_id.is_none() && !receiver.is_http());
+            Ok(Bound { id: id.as_str().into(), address, otherwise, marks: from_queue || !to_queue })
         };
         let bindings = route.bindings.iter().map(bind).collect::<Result<Vec<_>, _>>()?;
         if bindings.is_empty() {

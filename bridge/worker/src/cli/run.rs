@@ -5,6 +5,7 @@ use super::{ConfigArgs, load};
 use crate::control::{Control, Singleton, WatchedSession};
 use crate::hints::HintBoard;
 use crate::http::origins::Origins;
+use crate::http::posts::PostBoard;
 use crate::http::{self, admin::Admin, listeners::Listeners, monitor::Monitor, transport::Transport};
 use crate::instance;
 use crate::members::{Membership, stale_after};
@@ -16,7 +17,7 @@ use crate::telemetry::Metrics;
 use crate::telemetry::collect::Collector;
 use crate::telemetry::emf::Exporter;
 use crate::telemetry::logs;
-use crate::wiring::{self, HintPlan, ProcessPlan, Purpose, Shared, StoreSet, WiringError};
+use crate::wiring::{self, ProcessPlan, Purpose, Shared, StoreSet, WiringError};
 use causeway_core::config::{Config, Loaded, Secret};
 use causeway_core::outcome::{Fault, FaultClass, FaultCode};
 use causeway_core::timing::Nanos;
@@ -72,16 +73,13 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
     let signals = Signals::new()?;
     let listeners = Listeners::open(&process).await?;
     let hints = HintBoard::default();
-    let transport = match &process.hints {
-        Some(HintPlan { addr, token }) => {
-            let listener = http::bind("http.transport_addr", *addr).await?;
-            Some((Transport::new(hints.clone(), token.reveal()), listener))
-        }
+    let transport = match process.transport_addr {
+        Some(addr) => Some(http::bind("http.transport_addr", addr).await?),
         None => None,
     };
     let task = instance::ecs_task().await;
     let instance_id = instance::instance_id(process.instance_name.as_deref(), task.as_ref());
-    let listens_on = transport.as_ref().and_then(|(_, listener)| listener.local_addr().ok());
+    let listens_on = transport.as_ref().and_then(|listener| listener.local_addr().ok());
     let aws = wiring::aws(config).await;
     let stores = StoreSet::open(&config.stores, aws.as_ref(), Purpose::Run)?;
     let sinks = wiring::sinks(config, aws.as_ref())?;
@@ -106,6 +104,8 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
         stop: stop.clone(),
     };
     let mut sessions = wiring::sessions(config, &stores, &sinks, aws.as_ref(), &shared)?;
+    let posts = wiring::post_board(&process.posts, &sessions, &shared)?;
+    let transport = transport.map(|listener| (transport_of(process.hint_token.as_ref(), posts, &shared.hints), listener));
     let adoption = wiring::adoption(config, &mut sessions, &shared);
     let membership = stores.leases.clone().zip(process.member_interval);
     let membership = membership.map(|(leases, interval)| membership_of(leases, interval, &process.bridge, args.role, &shared));
@@ -147,6 +147,15 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
         End::Fault => exit::FAULT,
         End::SecondSignal => exit::SECOND_SIGNAL,
     }))
+}
+
+/// What comes in by the transport port.
+fn transport_of(hint_token: Option<&Secret>, posts: Option<PostBoard>, hints: &HintBoard) -> Transport {
+    let transport = hint_token.map_or_else(Transport::default, |token| Transport::new(hints.clone(), token.reveal()));
+    match posts {
+        Some(posts) => transport.with_posts(posts),
+        None => transport,
+    }
 }
 
 /// This process among the members of its bridge.

@@ -208,6 +208,9 @@ impl Session {
         let (gives_back, keeps_back) = (wants_input && !self.kept_back.is_empty(), is_full && self.kept_back.has_room());
         let hint = self.parts.lease.as_ref().map(|lease| &*lease.hinted);
         let asked = self.parts.lease.as_ref().map(|lease| &*lease.asked);
+        let mailed =
+            self.parts.mailbox.as_ref().filter(|_| self.engine.owner().is_some() && !matches!(self.parts.kind, LogKind::Adopted(_)));
+        let mailed = mailed.map(|mailbox| &*mailbox.mailed);
         let (term, source, lease) = (self.term, &mut self.source, &mut self.lease);
         tokio::select! {
             biased;
@@ -215,6 +218,7 @@ impl Session {
             event = next_answer(lease) => Input::Engine(event),
             () = told(hint), if !self.stopping => Input::Engine(Event::Hint),
             () = told(asked), if !self.stopping => Input::Engine(Event::StepDown),
+            () = told(mailed) => Input::Engine(Event::Owner(term, worker::Event::MailHint)),
             event = self.dispatch.next() => Input::Engine(Event::Owner(term, event)),
             () = core::future::ready(()), if gives_back => Input::KeptBack,
             event = next_of(source), if wants_input || keeps_back => Input::Source(event),

@@ -22,6 +22,7 @@ mod lease;
 mod mailbox;
 mod matrix;
 mod memory;
+mod posts;
 mod reports;
 mod restore;
 mod rounds;
