@@ -63,6 +63,7 @@ const NO_ALARM: Readonly<Record<string, string>> = {
   StoreWriteCalls: "cost",
   StoreReadCalls: "cost",
   SQSRequests: "cost",
+  MQTTPublished: "MessagesDelivered counts what arrived, by route",
   MQTTConnected: "0 on every standby; ServiceLevel tells of the owner",
   SubscriptionsWanted: "configuration",
   SubscriptionsActive: "0 on every standby; MQTTSubscriptionsQuarantined tells of refused ones",

@@ -100,7 +100,8 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
     let adoption = wiring::adoption(config, &mut sessions, &shared);
     let membership = stores.leases.clone().zip(process.member_interval);
     let membership = membership.map(|(leases, interval)| membership_of(leases, interval, &process.bridge, args.role, &shared));
-    let collector = Collector { metrics, status: status.clone(), outbox: stores.outbox.clone(), sinks };
+    let (topics, queues) = sinks.into_iter().partition(|(id, _)| config.sender(id).is_some_and(|sender| sender.session_id.is_some()));
+    let collector = Collector { metrics, status: status.clone(), outbox: stores.outbox.clone(), queues, topics };
     let key = process.monitor_key.as_ref().map(Secret::reveal);
     let exporter = process.embedded_metrics.then(|| Exporter::new(&process.bridge, &instance_id));
     info!(bridge = %process.bridge, instance = %instance_id, version = env!("CARGO_PKG_VERSION"), sessions = sessions.len(), monitor = %process.monitor_addr, "starting");

@@ -103,8 +103,7 @@ function mqttReceiver(check: Check, at: string, receiver: Receiver): void {
       "add `topics: [{topic: telemetry/#, qos: 1}]`",
     );
   }
-  if (receiver.options !== undefined)
-    check.error("E_OPTION_TRANSPORT", `${at}.options`, "options are for SQS receivers", "remove them");
+  foreignOptions(check, at, receiver, SQS_RECEIVER, "MQTT receivers");
   topics.forEach((topic, index) => {
     const path = `${at}.topics[${index}]`;
     if (topic.topic !== undefined) subscription(check, path, receiver, topic, topic.topic);
@@ -161,9 +160,43 @@ function subscription(check: Check, at: string, receiver: Receiver, topic: Topic
   }
 }
 
+const SQS_RECEIVER = [
+  "queue_url",
+  "queue_name",
+  "region",
+  "endpoint",
+  "profile",
+  "max_messages",
+  "wait_time_seconds",
+  "visibility_timeout",
+  "auto_extend",
+  "sns_unwrap",
+  "init_timeout",
+  "poll_backoff",
+  "credentials_uri",
+  "poison_max_receives",
+  "poison_drop_without_dlq",
+];
+
+/** Options that belong to the other transport. */
+function foreignOptions(check: Check, at: string, end: Receiver | Sender, foreign: string[], whose: string): void {
+  for (const name of foreign) {
+    if (end.options?.[name] !== undefined) {
+      check.error(
+        "E_OPTION_TRANSPORT",
+        `${at}.options.${name}`,
+        `\`${name}\` has no meaning for ${whose}`,
+        "remove it",
+        [`${at}.transport`, `${at}.session_id`],
+      );
+    }
+  }
+}
+
 function sqsReceiver(check: Check, at: string, receiver: Receiver): void {
   const options = receiver.options ?? {};
   const option = (name: string) => `${at}.options.${name}`;
+  foreignOptions(check, at, receiver, ["retained"], "SQS receivers");
   if ((receiver.topics ?? []).length > 0)
     check.error("E_OPTION_TRANSPORT", `${at}.topics`, "topics are for receivers of an MQTT session", "remove them");
   const { queue_url: url, queue_name: name, credentials_uri: uri } = options;
@@ -212,17 +245,7 @@ function senderOptions(check: Check, at: string, sender: Sender): void {
   const sqs = sender.transport === "sqs" && sender.session_id === undefined;
   if (!sqs && (sender.transport !== undefined || sender.session_id === undefined)) return;
   const options = sender.options ?? {};
-  for (const name of sqs ? MQTT : SQS) {
-    if (options[name] !== undefined) {
-      check.error(
-        "E_OPTION_TRANSPORT",
-        `${at}.options.${name}`,
-        `\`${name}\` has no meaning for ${sqs ? "SQS" : "MQTT"} senders`,
-        "remove it",
-        [`${at}.transport`, `${at}.session_id`],
-      );
-    }
-  }
+  foreignOptions(check, at, sender, sqs ? MQTT : SQS, sqs ? "SQS senders" : "MQTT senders");
   check.positive(`${at}.options.timeout`, options.timeout);
   const topic = options.default_topic;
   if (

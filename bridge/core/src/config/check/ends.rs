@@ -115,15 +115,7 @@ fn mqtt_receiver(check: &mut Check<'_>, at: &str, receiver: &Receiver) {
             "add `topics: [{topic: telemetry/#, qos: 1}]`",
         );
     }
-    if check.is_set(&format!("{at}.options")) {
-        check.error(
-            "E_OPTION_TRANSPORT",
-            &format!("{at}.options"),
-            &[],
-            "options are for SQS receivers",
-            "remove them; an MQTT receiver is set up by its session and topics",
-        );
-    }
+    foreign_options(check, at, &SQS_RECEIVER, "MQTT receivers");
     for (index, topic) in receiver.topics.iter().enumerate() {
         subscription(check, &format!("{topics_at}[{index}]"), receiver, topic);
         overlap(check, &format!("{topics_at}[{index}].topic"), &receiver.topics[..index], topic);
@@ -249,9 +241,45 @@ fn is_filter(filter: &str) -> bool {
     !filter.is_empty() && filter.len() <= 65_535 && levels.iter().enumerate().all(level_is_right)
 }
 
+/// Options that only receivers of a queue have.
+const SQS_RECEIVER: [&str; 15] = [
+    "queue_url",
+    "queue_name",
+    "region",
+    "endpoint",
+    "profile",
+    "max_messages",
+    "wait_time_seconds",
+    "visibility_timeout",
+    "auto_extend",
+    "sns_unwrap",
+    "init_timeout",
+    "poll_backoff",
+    "credentials_uri",
+    "poison_max_receives",
+    "poison_drop_without_dlq",
+];
+
+/// Options that belong to the other transport.
+fn foreign_options(check: &mut Check<'_>, at: &str, foreign: &[&str], whose: &str) {
+    for field in foreign {
+        let path = format!("{at}.options.{field}");
+        if check.is_set(&path) {
+            check.error(
+                "E_OPTION_TRANSPORT",
+                &path,
+                &[&format!("{at}.transport"), &format!("{at}.session_id")],
+                format!("`{field}` has no meaning for {whose}"),
+                "remove it",
+            );
+        }
+    }
+}
+
 fn sqs_receiver(check: &mut Check<'_>, at: &str, receiver: &Receiver) {
     let options = &receiver.options;
     let option = |name: &str| format!("{at}.options.{name}");
+    foreign_options(check, at, &["retained"], "SQS receivers");
     if !receiver.topics.is_empty() {
         check.error(
             "E_OPTION_TRANSPORT",
@@ -309,22 +337,12 @@ fn sender_options(check: &mut Check<'_>, at: &str, sender: &Sender) {
     ];
     const MQTT: [&str; 4] = ["default_topic", "qos", "retain", "throttle_retry_after"];
     let (foreign, name): (&[&str], &str) = match (sender.transport, &sender.session_id) {
-        (Some(Transport::Sqs), None) => (&MQTT, "SQS"),
-        (None, Some(_)) => (&SQS, "MQTT"),
+        (Some(Transport::Sqs), None) => (&MQTT, "SQS senders"),
+        (None, Some(_)) => (&SQS, "MQTT senders"),
         _ => return,
     };
     let option = |name: &str| format!("{at}.options.{name}");
-    for field in foreign {
-        if check.is_set(&option(field)) {
-            check.error(
-                "E_OPTION_TRANSPORT",
-                &option(field),
-                &[&format!("{at}.transport"), &format!("{at}.session_id")],
-                format!("`{field}` has no meaning for {name} senders"),
-                "remove it",
-            );
-        }
-    }
+    foreign_options(check, at, foreign, name);
     let options = &sender.options;
     if let Some(timeout) = options.timeout {
         check.positive(&option("timeout"), timeout);

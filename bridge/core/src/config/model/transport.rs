@@ -278,7 +278,7 @@ pub struct Receiver {
     /// What it subscribes to, for MQTT.
     #[serde(default)]
     pub topics: Vec<Topic>,
-    /// Options of an SQS receiver.
+    /// Options of the transport.
     #[serde(default)]
     pub options: ReceiverOptions,
 }
@@ -320,10 +320,23 @@ impl Default for SubscriptionTuning {
     }
 }
 
-/// Options of an SQS receiver.
+/// What becomes of a message that the broker kept for later subscribers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Retained {
+    /// It goes on like any other, marked as retained.
+    #[default]
+    Forward,
+    /// It is acknowledged, counted and dropped.
+    Skip,
+}
+
+/// Options of a receiver. `retained` is for receivers of an MQTT session, all others for those of SQS.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ReceiverOptions {
+    /// MQTT: what becomes of messages that the broker kept for later subscribers, which it sends with every new subscription, and for ephemeral sessions with every connection. `forward`: each copy goes on, marked as retained. `skip`: they are acknowledged and dropped, counted with the reason `retained`; what is published while the session subscribes is no such message, whatever its publisher asked for.
+    pub retained: Retained,
     /// The queue's URL. This or `queue_name`.
     pub queue_url: Option<String>,
     /// The queue's name. This or `queue_url`.
@@ -362,6 +375,7 @@ pub struct ReceiverOptions {
 impl Default for ReceiverOptions {
     fn default() -> Self {
         Self {
+            retained: Retained::Forward,
             queue_url: None,
             queue_name: None,
             region: None,
