@@ -118,7 +118,8 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
         None => None,
     };
     let control = control_of(config, &process, args.role, stores.leases.as_ref(), &sessions, &shared);
-    let collector = Collector { metrics, status: status.clone(), outbox: stores.outbox.clone(), sinks };
+    let (topics, queues) = sinks.into_iter().partition(|(id, _)| config.sender(id).is_some_and(|sender| sender.session_id.is_some()));
+    let collector = Collector { metrics, status: status.clone(), outbox: stores.outbox.clone(), queues, topics };
     let key = process.monitor_key.as_ref().map(Secret::reveal);
     let exporter = process.embedded_metrics.then(|| Exporter::new(&process.bridge, &instance_id));
     info!(bridge = %process.bridge, instance = %instance_id, version = env!("CARGO_PKG_VERSION"), sessions = sessions.len(), monitor = %process.monitor_addr, "starting");
