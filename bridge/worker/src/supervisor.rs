@@ -9,6 +9,7 @@ use crate::http::serve::Bounds;
 use crate::http::transport::Transport;
 use crate::members::Membership;
 use crate::parts::SessionParts;
+use crate::retention::Retention;
 use crate::run::{RunError, SessionEnd};
 use crate::status::StatusBoard;
 use crate::telemetry::collect::Collector;
@@ -67,6 +68,8 @@ pub struct Program {
     pub transport: Option<(Transport, TcpListener)>,
     /// Keeps this process's row among the members.
     pub membership: Option<Membership>,
+    /// Deletes dead letters once they are too old, where their store does not.
+    pub retention: Option<Retention>,
     /// Where embedded metrics are made, if they are wanted.
     pub exporter: Option<Exporter>,
     /// Where metrics are taken from.
@@ -92,8 +95,20 @@ pub enum End {
 
 /// Runs the program to its end.
 pub async fn run(program: Program, mut signals: Signals) -> End {
-    let Program { sessions, adoption, monitor, listener, transport, membership, exporter, collector, status, stop, shutdown_timeout } =
-        program;
+    let Program {
+        sessions,
+        adoption,
+        monitor,
+        listener,
+        transport,
+        membership,
+        retention,
+        exporter,
+        collector,
+        status,
+        stop,
+        shutdown_timeout,
+    } = program;
     let quit = CancellationToken::new();
     let mut services = JoinSet::new();
     services.spawn(monitor.serve(listener, Bounds::default(), quit.clone()));
@@ -105,6 +120,9 @@ pub async fn run(program: Program, mut signals: Signals) -> End {
     }
     if let Some(membership) = membership {
         services.spawn(membership.run(quit.clone()));
+    }
+    if let Some(retention) = retention {
+        services.spawn(retention.run(quit.clone()));
     }
     let mut loops = JoinSet::new();
     for parts in sessions {

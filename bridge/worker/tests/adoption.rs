@@ -146,6 +146,7 @@ impl Process {
                 },
             }),
             subscriptions: None,
+            returning: None,
             random: Arc::new(RandomBits::of_the_system),
             clock,
             metrics: Metrics::default(),

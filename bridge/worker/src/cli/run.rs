@@ -6,6 +6,7 @@ use crate::hints::HintBoard;
 use crate::http::{self, monitor::Monitor, transport::Transport};
 use crate::instance;
 use crate::members::Membership;
+use crate::retention::Retention;
 use crate::status::StatusBoard;
 use crate::supervisor::{self, End, Program, Signals};
 use crate::telemetry::Metrics;
@@ -100,6 +101,7 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
     let adoption = wiring::adoption(config, &mut sessions, &shared);
     let membership = stores.leases.clone().zip(process.member_interval);
     let membership = membership.map(|(leases, interval)| membership_of(leases, interval, &process.bridge, args.role, &shared));
+    let retention = stores.old_letters.clone().map(|(letters, keep)| Retention { letters, keep, clock, metrics: metrics.clone() });
     let collector = Collector { metrics, status: status.clone(), outbox: stores.outbox.clone(), sinks };
     let key = process.monitor_key.as_ref().map(Secret::reveal);
     let exporter = process.embedded_metrics.then(|| Exporter::new(&process.bridge, &instance_id));
@@ -112,6 +114,7 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
         listener,
         transport,
         membership,
+        retention,
         exporter,
         collector,
         status,

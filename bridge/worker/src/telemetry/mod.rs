@@ -74,6 +74,11 @@ impl Metrics {
         self.0.observe(Metric::FailureToFull, &[session, cause.as_str(), start.as_str()], [took.as_secs_f64()]);
     }
 
+    /// So many dead letters were deleted, because their retention was over.
+    pub fn observe_deleted_letters(&self, letters: usize) {
+        self.0.add(Metric::DlqDeleted, &[], float(letters));
+    }
+
     /// Every series that has a value.
     #[must_use]
     pub fn gather(&self) -> Vec<FamilySnapshot> {

@@ -14,6 +14,7 @@ mod dispatch;
 mod exclusive;
 mod fifo;
 mod functions;
+mod kept;
 mod lanes;
 mod large;
 mod lease;
