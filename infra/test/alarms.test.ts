@@ -87,6 +87,7 @@ const NO_ALARM: Readonly<Record<string, string>> = {
   ProcessResidentMemoryPeak: "MemoryUtilization of ECS tells when it is too much",
   BuildInfo: "a number, not a state",
   OutboxPending: "how old the oldest is matters: OutboxPendingOldestAge",
+  DLQDeleted: "what the configuration asks for; what is kept shows in DLQDepth",
   DLQOldestAge: "any dead letter wants a decision: DLQDepth",
   HousekeepingExpiredToDlq: "they arrive as dead letters: DLQDepth",
   HousekeepingOrphansToDlq: "they arrive as dead letters: DLQDepth",

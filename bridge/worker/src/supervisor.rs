@@ -14,6 +14,7 @@ use crate::http::tls::ListenerTls;
 use crate::http::transport::Transport;
 use crate::members::Membership;
 use crate::parts::SessionParts;
+use crate::retention::Retention;
 use crate::run::{RunError, SessionEnd};
 use crate::status::StatusBoard;
 use crate::telemetry::collect::Collector;
@@ -78,6 +79,8 @@ pub struct Program {
     pub membership: Option<Membership>,
     /// Watches the whole bridge, where this process has that role.
     pub control: Option<Control>,
+    /// Deletes dead letters once they are too old, where their store does not.
+    pub retention: Option<Retention>,
     /// Where embedded metrics are made, if they are wanted.
     pub exporter: Option<Exporter>,
     /// Where metrics are taken from.
@@ -113,6 +116,7 @@ pub async fn run(program: Program, mut signals: Signals) -> End {
         transport,
         membership,
         control,
+        retention,
         exporter,
         collector,
         status,
@@ -144,6 +148,9 @@ pub async fn run(program: Program, mut signals: Signals) -> End {
     }
     if let Some(control) = control {
         services.spawn(control.run(quit.clone()));
+    }
+    if let Some(retention) = retention {
+        services.spawn(retention.run(quit.clone()));
     }
     let mut loops = JoinSet::new();
     for parts in sessions {

@@ -30,10 +30,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use thiserror::Error;
 
+/// Stands for the receiver of a message that none asked for: the broker still keeps a subscription of an earlier configuration.
+pub const NO_RECEIVER: &str = "";
+
 /// A message that came.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival<'m> {
-    /// The receiver that it came by.
+    /// The receiver that it came by; [`NO_RECEIVER`] where none asked for it.
     pub receiver: &'m Arc<str>,
     /// When, by this host's wall clock.
     pub received_at: UnixMillis,
@@ -46,6 +49,8 @@ pub struct Arrival<'m> {
 pub struct Dispatch {
     bridge: String,
     routes: Vec<RouteDispatch>,
+    /// Whether what no receiver asked for is kept as a dead letter. Else it goes on like a message of the first receiver.
+    keeps_unasked: bool,
 }
 
 /// What became of a message.
@@ -138,7 +143,7 @@ impl Dispatch {
     /// The first of them that cannot be compiled.
     pub fn compile<'c>(config: &'c Config, routes: impl IntoIterator<Item = &'c Route>) -> Result<Self, DispatchError> {
         let routes = routes.into_iter().map(|route| RouteDispatch::compile(config, route)).collect::<Result<_, _>>()?;
-        Ok(Self { bridge: config.bridge.id.to_string(), routes })
+        Ok(Self { bridge: config.bridge.id.to_string(), routes, keeps_unasked: config.stores.dlq.is_some() })
     }
 
     /// Without a configuration: what comes by a receiver goes, by each of its routes, to the first binding that is told of that route. Each of `legs` is
@@ -160,13 +165,17 @@ impl Dispatch {
                 });
             }
         }
-        Self { bridge: String::new(), routes }
+        Self { bridge: String::new(), routes, keeps_unasked: false }
     }
 
-    /// The entries of a message.
+    /// The entries of a message. What no receiver asked for is the first one's; where there is a store for dead letters each entry is refused for that,
+    /// and keeps the binding that it would have gone to.
     #[must_use]
     pub fn entries(&self, arrival: &Arrival<'_>, ids: &mut IdSequence) -> Dispatched {
         let mut dispatched = Dispatched::default();
+        let unasked = &**arrival.receiver == NO_RECEIVER;
+        let receiver = self.routes.first().filter(|_| unasked).map_or(arrival.receiver, |first| &first.receiver);
+        let arrival = &Arrival { receiver, ..*arrival };
         for route in self.routes.iter().filter(|route| route.receiver == *arrival.receiver) {
             if arrival.message.retain && route.skips_retained {
                 dispatched.retained.push(Arc::clone(&route.id));
@@ -177,7 +186,10 @@ impl Dispatch {
             match route.handle(&mut message, hops) {
                 Some(ways) => {
                     let last = ways.len().saturating_sub(1);
-                    for (nth, way) in ways.into_iter().enumerate() {
+                    for (nth, mut way) in ways.into_iter().enumerate() {
+                        if unasked && self.keeps_unasked {
+                            way.refusal.get_or_insert_with(subscription_removed);
+                        }
                         // Most messages go one way: that one gets the message itself.
                         let mut copy = if nth == last { core::mem::take(&mut message) } else { message.clone() };
                         if way.marks || hops > 0 {
@@ -220,6 +232,11 @@ impl Dispatch {
         (entry.binding, entry.address, entry.refusal) = (way.binding, way.address, way.refusal);
         entry
     }
+}
+
+fn subscription_removed() -> Refusal {
+    let detail = "no filter of the configuration asks for its topic: the broker kept a subscription of an earlier one; it is put back once such a filter is added again";
+    Refusal { code: FaultCode::SubscriptionRemoved, detail: detail.to_owned() }
 }
 
 /// Where a message goes, or why it goes nowhere.

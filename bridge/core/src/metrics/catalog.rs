@@ -31,6 +31,8 @@ catalog! {
             "Messages that the destination accepted.";
         DlqEntries = Counter Count [Route, FaultCode] "dlq_entries_total" "DLQEntries"
             "Messages that were kept as dead letters, by the fault's code. Any increase wants a look.";
+        DlqDeleted = Counter Count [] "dlq_deleted_total" "DLQDeleted"
+            "Dead letters that were deleted because they were older than stores.dlq.options.retention. DynamoDB deletes those by itself, uncounted.";
         MessagesDropped = Counter Count [Route, DropReason] "messages_dropped_total" "MessagesDropped"
             "Messages that were dropped on purpose, by reason.";
         MessagesExpired = Counter Count [Route] "messages_expired_total" "MessagesExpired"

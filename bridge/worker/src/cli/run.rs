@@ -10,6 +10,7 @@ use crate::http::{self, admin::Admin, listeners::Listeners, monitor::Monitor, tr
 use crate::instance;
 use crate::members::{Membership, stale_after};
 use crate::parts::{LogKind, SessionParts};
+use crate::retention::Retention;
 use crate::status::StatusBoard;
 use crate::step_down::StepDowns;
 use crate::supervisor::{self, End, Program, Signals};
@@ -118,6 +119,8 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
         None => None,
     };
     let control = control_of(config, &process, args.role, stores.leases.as_ref(), &sessions, &shared);
+    let retention =
+        stores.old_letters.clone().map(|(letters, keep)| Retention { letters, keep, clock: clock.clone(), metrics: metrics.clone() });
     let (topics, queues) = sinks.into_iter().partition(|(id, _)| config.sender(id).is_some_and(|sender| sender.session_id.is_some()));
     let collector = Collector { metrics, status: status.clone(), outbox: stores.outbox.clone(), queues, topics };
     let key = process.monitor_key.as_ref().map(Secret::reveal);
@@ -137,6 +140,7 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
         transport,
         membership,
         control,
+        retention,
         exporter,
         collector,
         status,

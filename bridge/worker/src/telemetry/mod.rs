@@ -90,6 +90,11 @@ impl Metrics {
         self.0.add(Metric::RouteOwnerUnknown, &[receiver, why.as_str()], 1.0);
     }
 
+    /// So many dead letters were deleted, because their retention was over.
+    pub fn observe_deleted_letters(&self, letters: usize) {
+        self.0.add(Metric::DlqDeleted, &[], float(letters));
+    }
+
     /// Every series that has a value.
     #[must_use]
     pub fn gather(&self) -> Vec<FamilySnapshot> {

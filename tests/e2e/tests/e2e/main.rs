@@ -16,6 +16,7 @@ mod evidence;
 mod exclusive;
 mod fifo;
 mod functions;
+mod kept;
 mod lanes;
 mod large;
 mod lease;
