@@ -10,6 +10,7 @@ pub mod dead_letters;
 pub mod demo;
 pub mod failover;
 pub mod lambda;
+pub mod latency;
 pub mod ledger;
 pub mod local;
 pub mod metrics;

@@ -1,5 +1,6 @@
 //! What the end-to-end tests have in common: a run of real processes with a publisher at one end and consumers at the other.
 
+pub mod browser;
 pub mod log;
 
 use anyhow::{Context as _, Result, bail, ensure};

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+mod admin;
 mod adoption;
 mod breaker;
 mod broker;
@@ -20,6 +21,7 @@ mod lease;
 mod mailbox;
 mod matrix;
 mod memory;
+mod page;
 mod reports;
 mod restore;
 mod rounds;
