@@ -222,6 +222,8 @@ pub struct LeaseParts {
     pub leases: Arc<dyn Leases>,
     /// Woken where another member says that the lease is free.
     pub hinted: Arc<Notify>,
+    /// Woken where an operator wants another process to own the session.
+    pub asked: Arc<Notify>,
     /// Tells the others when this one gave the lease back; `None`: they find out with their next look.
     pub hinter: Option<Hinter>,
     /// Who runs the tasks of owners, where that can be asked.

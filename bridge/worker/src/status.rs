@@ -107,6 +107,11 @@ pub struct LeaseStatus {
     pub held: bool,
     /// Whether it waits for it: it looks at the row, and the row can be read and believed.
     pub watched: bool,
+    /// Until when this process may act under it, unless it renews it.
+    #[serde(skip)]
+    pub acts_until: Option<Instant>,
+    /// How much longer that is, in milliseconds. Computed by [`StatusBoard::snapshot`].
+    pub margin_ms: Option<u64>,
     /// What it counted.
     #[serde(serialize_with = "lease_counters")]
     pub counters: LeaseCounters,
@@ -443,6 +448,9 @@ impl StatusBoard {
         for session in &mut status.sessions {
             session.service_level = session.service(now);
             session.readiness = session.level(now);
+            if let Some(lease) = &mut session.lease {
+                lease.margin_ms = lease.acts_until.map(|until| u64::try_from(until.since(now).as_millis()).unwrap_or(u64::MAX));
+            }
         }
         status.stalled = status.sessions.iter().filter_map(|session| session.stall(now)).collect();
         let owned = || status.sessions.iter().filter(|session| session.role == SessionRole::Owner);

@@ -125,6 +125,7 @@ impl Process {
             lease: Some(LeaseParts {
                 leases: Arc::clone(&world.leases) as Arc<dyn Leases>,
                 hinted: Arc::default(),
+                asked: Arc::default(),
                 hinter: None,
                 call_timeout: Duration::from_secs(1),
                 tasks: None,

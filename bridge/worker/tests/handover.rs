@@ -110,6 +110,7 @@ impl Member {
             lease: Some(LeaseParts {
                 leases: shared,
                 hinted,
+                asked: Arc::default(),
                 hinter: Some(hinter),
                 call_timeout: Duration::from_secs(30),
                 tasks: None,

@@ -342,15 +342,31 @@ impl Launch {
         self
     }
 
+    /// What tells this worker from the others of its configuration, under the name of `instance`.
+    fn own_environment(&self, instance: &str) -> [(&'static str, String); 4] {
+        [
+            (INSTANCE, instance.to_owned()),
+            (MONITOR_ADDRESS, self.monitor.to_string()),
+            // Any free port: where hints are taken stands in the member's row.
+            (TRANSPORT_ADDRESS, SocketAddr::new(self.monitor.ip(), 0).to_string()),
+            (HINT_TOKEN, "known-to-every-local-worker".to_owned()),
+        ]
+    }
+
+    /// What a person exports to use the program's other commands on this worker's configuration.
+    #[must_use]
+    pub fn desk_environment(&self) -> BTreeMap<String, String> {
+        let own = self.own_environment("desk").map(|(name, value)| (name.to_owned(), value));
+        self.environment.clone().into_iter().chain(own).collect()
+    }
+
     /// `causeway ARGS` with the worker's environment, which holds nothing of ours but the path.
     #[must_use]
     pub fn command(&self, arguments: &[&str]) -> Command {
         let words: Vec<&std::ffi::OsStr> = self.prefix.iter().map(std::ffi::OsStr::new).chain([self.binary.as_os_str()]).collect();
         let mut command = process::command(words[0], self.lifetime);
         command.args(&words[1..]).args(arguments).env_clear().envs(&self.environment).current_dir(&self.dir);
-        command.env(INSTANCE, &self.name).env(MONITOR_ADDRESS, self.monitor.to_string());
-        // Any free port: where hints are taken stands in the member's row.
-        command.env(TRANSPORT_ADDRESS, SocketAddr::new(self.monitor.ip(), 0).to_string()).env(HINT_TOKEN, "known to every local worker");
+        command.envs(self.own_environment(&self.name));
         for name in ["PATH", "HOME", "RUST_BACKTRACE"] {
             if let Some(value) = std::env::var_os(name) {
                 command.env(name, value);

@@ -1,6 +1,7 @@
 //! What the end-to-end tests have in common: a run of real processes with a publisher at one end and consumers at the other.
 
 pub mod log;
+pub mod runbook;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use std::time::Duration;

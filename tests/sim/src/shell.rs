@@ -231,7 +231,7 @@ impl World {
             Part::SteppingDown(Reason::BrokerPath) => self.seen.note(Sight::BrokerPathStepDown),
             Part::SteppingDown(Reason::Fenced) => self.seen.note(Sight::Fenced),
             Part::SteppingDown(Reason::Lease(Why::Corrupt)) | Part::Stuck(_) => self.fail("the lease row is corrupt".to_owned()),
-            Part::SteppingDown(Reason::Lease(_) | Reason::Shutdown | Reason::Log(_) | Reason::OpeningTimeout)
+            Part::SteppingDown(Reason::Lease(_) | Reason::Asked | Reason::Shutdown | Reason::Log(_) | Reason::OpeningTimeout)
             | Part::Standby
             | Part::Blind(_)
             | Part::HoldingOff(_) => {}

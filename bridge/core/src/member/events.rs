@@ -65,6 +65,8 @@ pub enum Event {
     BrokerLost,
     /// Somebody says that the lease is free, or its owner gone. Only a reason to look.
     Hint,
+    /// An operator wants another member to own the session: hand over, and stay out until one could win.
+    StepDown,
     /// Hand over and end.
     Shutdown {
         /// No send begins after this.
@@ -126,6 +128,8 @@ pub enum Reason {
     Fenced,
     /// It lost its way to the broker.
     BrokerPath,
+    /// An operator asked it to.
+    Asked,
     /// It was told to stop.
     Shutdown,
     /// The log cannot be used.
@@ -141,7 +145,7 @@ impl Reason {
         match self {
             Self::Lease(_) => FailoverCause::Crash,
             Self::BrokerPath => FailoverCause::BrokerPath,
-            Self::Fenced | Self::Shutdown | Self::Log(_) | Self::OpeningTimeout => FailoverCause::Release,
+            Self::Fenced | Self::Asked | Self::Shutdown | Self::Log(_) | Self::OpeningTimeout => FailoverCause::Release,
         }
     }
 }

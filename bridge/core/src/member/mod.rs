@@ -162,6 +162,15 @@ impl Member {
         }
     }
 
+    /// Until when it may act under the lease that it holds, unless it renews it; `None` where it holds none.
+    #[must_use]
+    pub fn acts_until(&self) -> Option<Instant> {
+        match &self.state {
+            State::Owner(tenure) => Some(tenure.holder.acts_until()),
+            State::Standby { .. } | State::Releasing { .. } | State::HoldingOff { .. } | State::Finished => None,
+        }
+    }
+
     /// Whether it may act for the session now.
     #[must_use]
     pub fn may_act(&self, now: Instant) -> bool {
@@ -234,6 +243,7 @@ impl Member {
                     self.hinted = true;
                 }
             }
+            Event::StepDown => self.step_down(now, wall),
             Event::Shutdown { drain_until } => self.shutdown(now, wall, drain_until),
         }
         self.settle(now, wall, owner_settled);

@@ -308,6 +308,38 @@ fn having_stepped_down_for_its_broker_it_is_not_woken_for_it_again() {
 }
 
 #[test]
+fn asked_to_step_down_it_gives_the_lease_back_and_stays_out_until_another_could_win() {
+    let mut rig = Rig::owner();
+    assert!(rig.member.acts_until().unwrap() > rig.now);
+    rig.event(Event::StepDown);
+    assert_eq!(*rig.member.part(), Part::SteppingDown(Reason::Asked));
+    let release = rig.lease_written(Outcome::Done(LeaseAnswer::Written));
+    assert!(release.row.tuple.is_released());
+    assert_eq!(release.row.facts.left_because.as_deref(), Some("release"));
+    assert_eq!((rig.member.part(), rig.member.acts_until()), (&Part::HoldingOff(BROKER_HOLD_OFF), None));
+    assert_eq!(rig.finished, None);
+}
+
+#[test]
+fn asked_to_step_down_it_settles_what_is_in_flight_first() {
+    let mut rig = Rig::owner();
+    rig.open();
+    rig.deliver();
+    rig.event(Event::StepDown);
+    assert!(rig.closed && rig.writes.is_empty());
+    assert_eq!(*rig.member.part(), Part::SteppingDown(Reason::Asked));
+    rig.event(Event::StepDown);
+    assert!(rig.writes.is_empty(), "it leaves already");
+}
+
+#[test]
+fn a_standby_has_nothing_to_step_down_from() {
+    let mut rig = Rig::new();
+    rig.event(Event::StepDown);
+    assert_eq!((rig.member.part(), rig.reads, rig.writes.len()), (&Part::Standby, 1, 0));
+}
+
+#[test]
 fn a_step_down_for_the_broker_that_outlives_the_lease_stays_out_as_long_as_planned() {
     let mut rig = Rig::owner();
     rig.event(Event::Converged);

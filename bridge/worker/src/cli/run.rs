@@ -4,11 +4,13 @@ use super::error::{CliError, exit};
 use super::{ConfigArgs, load};
 use crate::control::{Control, Singleton, WatchedSession};
 use crate::hints::HintBoard;
-use crate::http::{self, monitor::Monitor, transport::Transport};
+use crate::http::origins::Origins;
+use crate::http::{self, admin::Admin, listeners::Listeners, monitor::Monitor, transport::Transport};
 use crate::instance;
 use crate::members::{Membership, stale_after};
 use crate::parts::{LogKind, SessionParts};
 use crate::status::StatusBoard;
+use crate::step_down::StepDowns;
 use crate::supervisor::{self, End, Program, Signals};
 use crate::telemetry::Metrics;
 use crate::telemetry::collect::Collector;
@@ -68,7 +70,7 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
     }
     // Signals are heard from here on: a stop during the start ends it in order too.
     let signals = Signals::new()?;
-    let listener = http::bind("http.monitor_addr", process.monitor_addr).await?;
+    let listeners = Listeners::open(&process).await?;
     let hints = HintBoard::default();
     let transport = match &process.hints {
         Some(HintPlan { addr, token }) => {
@@ -97,6 +99,7 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
         tasks: wiring::tasks(config, aws.as_ref(), task.as_ref(), args.role == Role::Control),
         facts: instance::facts(&process.endpoints, task.as_ref(), listens_on),
         hints,
+        step_downs: StepDowns::default(),
         clock: clock.clone(),
         metrics: metrics.clone(),
         status: status.clone(),
@@ -107,6 +110,14 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
     let membership = stores.leases.clone().zip(process.member_interval);
     let membership = membership.map(|(leases, interval)| membership_of(leases, interval, &process.bridge, args.role, &shared));
     let control = control_of(config, &process, args.role, stores.leases.as_ref(), &sessions, &shared);
+    let (fleet, fleet_reader) = wiring::fleet(&stores, &process, &shared);
+    let admin = match &process.admin {
+        Some(plan) => {
+            let desk = wiring::desk(config, &stores, &sinks, &shared, fleet.clone())?;
+            Some(Admin::new(plan.named_keys(), listeners.origins_of_admin(&process), desk))
+        }
+        None => None,
+    };
     let collector = Collector { metrics, status: status.clone(), outbox: stores.outbox.clone(), sinks };
     let key = process.monitor_key.as_ref().map(Secret::reveal);
     let exporter = process.embedded_metrics.then(|| Exporter::new(&process.bridge, &instance_id));
@@ -115,8 +126,13 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
     let program = Program {
         sessions,
         adoption,
-        monitor: Monitor::new(collector.clone(), wiring::topology(config), key),
-        listener,
+        monitor: Monitor::new(collector.clone(), wiring::topology(config), key)
+            .with_fleet(fleet)
+            .with_admin_port(listeners.admin_port())
+            .with_origins(Origins::named(&process.origins)),
+        admin,
+        listeners,
+        fleet_reader,
         transport,
         membership,
         control,

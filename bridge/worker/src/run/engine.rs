@@ -35,6 +35,8 @@ pub(super) enum Event {
     BrokerLost,
     /// Somebody says that the lease is free.
     Hint,
+    /// An operator wants another process to own the session.
+    StepDown,
     /// Time went by.
     Tick,
     /// Stop.
@@ -75,6 +77,14 @@ impl Engine {
         match self {
             Self::Alone(_) => None,
             Self::Member(member) => member.handover(),
+        }
+    }
+
+    /// Until when it may act under the lease that it holds.
+    pub(super) fn acts_until(&self) -> Option<Instant> {
+        match self {
+            Self::Alone(_) => None,
+            Self::Member(member) => member.acts_until(),
         }
     }
 
@@ -121,7 +131,8 @@ impl Engine {
                     | Event::TaskTold(_)
                     | Event::Converged
                     | Event::BrokerLost
-                    | Event::Hint => return Vec::new(),
+                    | Event::Hint
+                    | Event::StepDown => return Vec::new(),
                 };
                 let effects = owner.apply(now, wall, event);
                 effects.into_iter().map(|effect| member::Effect::Owner { term: Term(0), effect }).collect()
@@ -135,6 +146,7 @@ impl Engine {
                     Event::Converged => member::Event::Converged,
                     Event::BrokerLost => member::Event::BrokerLost,
                     Event::Hint => member::Event::Hint,
+                    Event::StepDown => member::Event::StepDown,
                     Event::Tick => member::Event::Tick,
                     Event::Shutdown { drain_until } => member::Event::Shutdown { drain_until },
                 };

@@ -96,6 +96,8 @@ impl LeasePlan {
         Ok(LeaseParts {
             leases: Arc::clone(&leases),
             hinted: shared.hints.listen(&name),
+            // A log of a process's own is nobody else's to take.
+            asked: if exclusive { shared.step_downs.listen(&name) } else { Arc::default() },
             // Nobody waits for the lease of a process's own log.
             hinter: if exclusive { hinter(config, &leases, shared)? } else { None },
             tasks: shared.tasks.clone(),

@@ -1,6 +1,7 @@
 //! From the configuration to running parts: the only place that names adapters.
 
 mod capped;
+mod desk;
 mod lease;
 mod owner;
 mod process;
@@ -12,9 +13,10 @@ mod stores;
 mod subscriptions;
 mod tasks;
 
+pub use desk::{desk, fleet};
 pub use lease::LeasePlan;
 pub use owner::{LegPlan, OwnerPlan, SourcePlan};
-pub use process::{HintPlan, ProcessPlan};
+pub use process::{AdminPlan, HintPlan, ProcessPlan, tls_files};
 pub use receivers::{probe as probe_receiver, queue_options};
 pub use senders::{SenderPlan, SenderWay, sinks};
 pub use source::{MqttPlan, source_options};
@@ -26,6 +28,7 @@ use crate::adoption::{Adoptable, Adoption};
 use crate::hints::HintBoard;
 use crate::parts::{LogKind, SessionParts};
 use crate::status::StatusBoard;
+use crate::step_down::StepDowns;
 use crate::telemetry::Metrics;
 use causeway_aws::{AwsClients, AwsOptions};
 use causeway_core::adoption::Adopter;
@@ -105,6 +108,8 @@ pub struct Shared {
     pub tasks: Option<Arc<dyn Tasks>>,
     /// Where hints for its sessions come in.
     pub hints: HintBoard,
+    /// Where operators ask its sessions to hand over.
+    pub step_downs: StepDowns,
     /// The clocks.
     pub clock: Arc<dyn Clock>,
     /// Where observations go.

@@ -81,6 +81,7 @@ impl Ecs {
         });
         let router = Router::new()
             .route("/", post(api))
+            .route("/v4/{id}", get(container))
             .route("/v4/{id}/task", get(metadata))
             .route("/v4/{id}/task-protection/v1/state", put(protection))
             .with_state(Arc::clone(&shared));
@@ -256,12 +257,11 @@ async fn metadata(State(shared): State<Arc<Shared>>, Path(id): Path<String>) -> 
     if !shared.tasks().contains_key(&id) {
         return StatusCode::NOT_FOUND.into_response();
     }
-    let network = json!({ "NetworkMode": "awsvpc", "IPv4Addresses": ["127.0.0.1"] });
     let body = json!({
         "Cluster": shared.cluster,
         "TaskARN": shared.arn(&id),
         "AvailabilityZone": format!("{}a", super::emulators::REGION),
-        "Containers": [{ "Name": "causeway", "Networks": [network] }],
+        "Containers": [container_of_task()],
     });
     ([(CONTENT_TYPE, "application/json")], body.to_string()).into_response()
 }
@@ -280,6 +280,18 @@ async fn protection(State(shared): State<Arc<Shared>>, Path(id): Path<String>, b
     };
     shared.called.lock().unwrap_or_else(PoisonError::into_inner).insert("UpdateTaskProtection".to_owned());
     (status, [(CONTENT_TYPE, "application/json")], body.to_string()).into_response()
+}
+
+/// The part of it that names the container's network.
+async fn container(State(shared): State<Arc<Shared>>, Path(id): Path<String>) -> Response {
+    if !shared.tasks().contains_key(&id) {
+        return StatusCode::NOT_FOUND.into_response();
+    }
+    ([(CONTENT_TYPE, "application/json")], container_of_task().to_string()).into_response()
+}
+
+fn container_of_task() -> Value {
+    json!({ "Name": "causeway", "Networks": [{ "NetworkMode": "awsvpc", "IPv4Addresses": ["127.0.0.1"] }] })
 }
 
 #[cfg(test)]
@@ -334,6 +346,8 @@ mod tests {
         let client = reqwest::Client::builder().no_proxy().build().unwrap();
         let told: Value = client.get(format!("{metadata}/task")).send().await.unwrap().json().await.unwrap();
         assert_eq!(told["TaskARN"], json!(arn));
+        let told: Value = client.get(&metadata).send().await.unwrap().json().await.unwrap();
+        assert_eq!(told["Networks"][0]["IPv4Addresses"][0], "127.0.0.1");
         assert_eq!(client.get(format!("{}/v4/nobody/task", ecs.endpoint())).send().await.unwrap().status(), 404);
     }
 }

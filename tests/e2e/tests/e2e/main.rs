@@ -25,6 +25,7 @@ mod memory;
 mod reports;
 mod restore;
 mod rounds;
+mod runbooks;
 mod spill;
 mod sqs;
 mod store;

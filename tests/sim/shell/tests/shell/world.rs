@@ -395,6 +395,7 @@ fn parts(host: &Host, clock: Arc<HostClock>, bits: Mutex<Rng>, stop: Cancellatio
         lease: Some(LeaseParts {
             leases: shared,
             hinted: Arc::default(),
+            asked: Arc::default(),
             hinter: None,
             call_timeout: CALL_TIMEOUT,
             tasks: None,
