@@ -333,3 +333,12 @@ fn filters_that_overlap_are_named() {
         assert_eq!(found, if overlap { vec!["receivers[0].topics[1].topic"] } else { Vec::new() }, "{filters:?}");
     }
 }
+
+/// What is typed is not judged besides, where nothing stands yet: one fault, and one thing to do.
+#[test]
+fn a_missing_variable_is_the_only_fault_of_its_field() {
+    let listens = "http: {monitor_addr: '${MONITOR}'}";
+    assert_eq!(codes(&[STANDALONE, listens], &[]), ["E_ENV_MISSING"]);
+    assert_eq!(codes(&[STANDALONE, listens], &[("MONITOR", "nowhere")]), ["E_LISTEN_ADDR"]);
+    loaded(&[STANDALONE, listens], &[("MONITOR", ":8081")]);
+}

@@ -83,7 +83,12 @@ fn start<S: LogStore + 'static>(
         outbox: Some(Arc::clone(store) as Arc<dyn Outbox>),
         acknowledge: Order::OfArrival,
         lanes: LANES,
-        mailbox: Some(MailboxParts { store: Arc::clone(store) as Arc<dyn Mailbox>, name: mailbox(), poll: Duration::from_millis(5) }),
+        mailbox: Some(MailboxParts {
+            store: Arc::clone(store) as Arc<dyn Mailbox>,
+            name: mailbox(),
+            poll: Duration::from_millis(5),
+            mailed: Arc::default(),
+        }),
         limits: LogLimits::default(),
         stale_claim: Duration::from_secs(60),
         dead_letters: None,

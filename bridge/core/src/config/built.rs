@@ -7,13 +7,6 @@ use super::fault::{Fault, Severity};
 
 /// Fields that are refused wherever they are written. `[]` stands for any element of a list.
 const FIELDS: &[(&str, &str)] = &[
-    ("bridge.cluster.evidence_poll", "asking ECS whether an owner is gone"),
-    ("bridge.cluster.takeover_evidence", "asking ECS whether an owner is gone"),
-    ("http.admin_addr", "the admin interface"),
-    ("http.admin_api_key", "the admin interface"),
-    ("http.cors_origins", "answers to other web origins"),
-    ("http.tls_cert_file", "TLS on the program's own listeners"),
-    ("http.tls_key_file", "TLS on the program's own listeners"),
     ("receivers[].options.credentials_uri", "credentials from elsewhere than the AWS chain"),
     ("senders[].options.credentials_uri", "credentials from elsewhere than the AWS chain"),
     ("sessions[].options.session.credentials_uri", "credentials from elsewhere; use `username` and `password`"),

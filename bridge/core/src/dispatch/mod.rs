@@ -48,7 +48,9 @@ pub struct Arrival<'m> {
 pub struct Dispatch {
     bridge: String,
     routes: Vec<RouteDispatch>,
-    /// Whether what no receiver asked for is kept as a dead letter. Else it goes on like a message of the first receiver.
+    /// The receiver of the session's own, which has to do with what none asked for.
+    subscriber: Option<Arc<str>>,
+    /// Whether that is kept as a dead letter. Else it goes on like a message of that receiver.
     keeps_unasked: bool,
 }
 
@@ -79,7 +81,7 @@ struct Bound {
     address: Address,
     /// The topic of messages that `address` does not fit.
     otherwise: Option<Arc<str>>,
-    /// Whether what goes there for the first time is marked as forwarded. Not where it goes from a broker to a queue: whatever goes in circles has to be
+    /// Whether what goes there for the first time is marked as forwarded. Not where it goes from a broker or a caller to a queue: whatever goes in circles has to be
     /// published again, or to come from a queue, and a plain message keeps its attributes.
     marks: bool,
 }
@@ -138,8 +140,10 @@ impl Dispatch {
     /// # Errors
     /// The first of them that cannot be compiled.
     pub fn compile<'c>(config: &'c Config, routes: impl IntoIterator<Item = &'c Route>) -> Result<Self, DispatchError> {
-        let routes = routes.into_iter().map(|route| RouteDispatch::compile(config, route)).collect::<Result<_, _>>()?;
-        Ok(Self { bridge: config.bridge.id.to_string(), routes, keeps_unasked: config.stores.dlq.is_some() })
+        let routes = routes.into_iter().map(|route| RouteDispatch::compile(config, route)).collect::<Result<Vec<_>, _>>()?;
+        let subscribes = |route: &&RouteDispatch| config.receiver(&route.receiver).is_some_and(|receiver| receiver.session_id.is_some());
+        let subscriber = routes.iter().find(subscribes).map(|route| Arc::clone(&route.receiver));
+        Ok(Self { bridge: config.bridge.id.to_string(), routes, subscriber, keeps_unasked: config.stores.dlq.is_some() })
     }
 
     /// Without a configuration: what comes by a receiver goes, by each of its routes, to the first binding that is told of that route. Each of `legs` is
@@ -160,16 +164,17 @@ impl Dispatch {
                 });
             }
         }
-        Self { bridge: String::new(), routes, keeps_unasked: false }
+        let subscriber = routes.first().map(|route: &RouteDispatch| Arc::clone(&route.receiver));
+        Self { bridge: String::new(), routes, subscriber, keeps_unasked: false }
     }
 
-    /// The entries of a message. What no receiver asked for is the first one's; where there is a store for dead letters each entry is refused for that,
+    /// The entries of a message. What no receiver asked for is that of the session's own; where there is a store for dead letters each entry is refused for that,
     /// and keeps the binding that it would have gone to.
     #[must_use]
     pub fn entries(&self, arrival: &Arrival<'_>, ids: &mut IdSequence) -> Dispatched {
         let mut dispatched = Dispatched::default();
         let unasked = &**arrival.receiver == NO_RECEIVER;
-        let receiver = self.routes.first().filter(|_| unasked).map_or(arrival.receiver, |first| &first.receiver);
+        let receiver = self.subscriber.as_ref().filter(|_| unasked).unwrap_or(arrival.receiver);
         let arrival = &Arrival { receiver, ..*arrival };
         for route in self.routes.iter().filter(|route| route.receiver == *arrival.receiver) {
             let mut message = arrival.message.clone();
@@ -289,8 +294,9 @@ impl RouteDispatch {
             let sender = config.sender(&binding.sender_id);
             let to_queue = sender.is_some_and(|sender| sender.session_id.is_none());
             let otherwise = sender.and_then(|sender| sender.options.default_topic.as_deref()).map(Into::into);
-            let from_broker = config.source_session(route).is_some();
-            Ok(Bound { id: id.as_str().into(), address, otherwise, marks: !(from_broker && to_queue) })
+            let from_queue =
+                config.receiver(&route.receiver_id).is_some_and(|receiver| receiver.session_id.is_none() && !receiver.is_http());
+            Ok(Bound { id: id.as_str().into(), address, otherwise, marks: from_queue || !to_queue })
         };
         let bindings = route.bindings.iter().map(bind).collect::<Result<Vec<_>, _>>()?;
         if bindings.is_empty() {

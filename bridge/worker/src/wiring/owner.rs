@@ -7,6 +7,7 @@ use super::lease::LeasePlan;
 use super::source::MqttPlan;
 use super::subscriptions::SubscriptionPlan;
 use super::{Shared, StoreSet, WiringError, receivers, sessions, source};
+use crate::http::PostSource;
 use crate::parts::{LegParts, LogKind, LogLimits, MailboxParts, RandomBits, SessionParts, StartSource};
 use crate::returning::Returning;
 use crate::status::{LeaseStatus, SessionRole, SessionStatus};
@@ -23,10 +24,10 @@ use causeway_core::mailbox::MailboxName;
 use causeway_core::redrive::Routes;
 use causeway_core::worker::depth::DepthLimit;
 use causeway_core::worker::options::{Delivery, Policy};
-use causeway_ports::Sink;
+use causeway_ports::{Sink, Source};
 use core::time::Duration;
 use std::sync::Arc;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 /// What an owner loop is built from.
 #[derive(Clone, Debug)]
@@ -103,11 +104,13 @@ pub enum SourcePlan {
     Mqtt(Box<MqttPlan>),
     /// A queue.
     Sqs(SqsSourceOptions),
+    /// Whoever posts.
+    Http,
     /// None yet.
     Unknown,
 }
 
-/// What the owner loops are built from: one for each session and each queue that feeds a route, in the order of the configuration. `nonce` is a number
+/// What the owner loops are built from: one for each session, each queue and each receiver of posts that feeds a route, in the order of the configuration. `nonce` is a number
 /// that no other process has.
 ///
 /// # Errors
@@ -115,19 +118,23 @@ pub enum SourcePlan {
 pub fn plan(config: &Config, nonce: u64) -> Result<Vec<OwnerPlan>, Vec<WiringError>> {
     let mut planned = Vec::new();
     for (index, session) in config.sessions.iter().enumerate() {
-        let routes = routes_of(config, |route| config.source_session(route).is_some_and(|feeds| feeds.id == session.id));
+        let routes = routes_of(config, |route| config.carrier(route).is_some_and(|carrier| carrier.id == session.id));
         if !routes.is_empty() {
             planned.push(sessions::plan(config, index, session, &routes, nonce));
         }
     }
-    for (index, receiver) in config.receivers.iter().enumerate().filter(|(_, receiver)| receiver.is_queue()) {
-        let routes = routes_of(config, |route| route.receiver_id == receiver.id);
+    for (index, receiver) in config.receivers.iter().enumerate().filter(|(_, receiver)| receiver.session_id.is_none()) {
+        let routes = routes_of(config, |route| route.receiver_id == receiver.id && config.carrier(route).is_none());
         if !routes.is_empty() {
             planned.push(receivers::plan(config, index, receiver, &routes, nonce));
         }
     }
     if planned.is_empty() {
-        planned.push(Err(WiringError::new("routes", "E_NO_ROUTE", "no route is fed by a session or a queue: there is nothing to run")));
+        planned.push(Err(WiringError::new(
+            "routes",
+            "E_NO_ROUTE",
+            "no route is fed by a session, a queue or posts: there is nothing to run",
+        )));
     }
     let (mut plans, mut errors) = (Vec::new(), Vec::new());
     for plan in planned {
@@ -200,7 +207,8 @@ impl OwnerPlan {
             return Err(WiringError::new("stores.outbox", "E_MISSING", "routes need an outbox: configure one"));
         }
         let (name, poll) = self.mailbox;
-        let mailbox = stores.mailbox.clone().filter(|_| self.logged).map(|store| MailboxParts { store, name, poll });
+        let mailbox =
+            stores.mailbox.clone().filter(|_| self.logged).map(|store| MailboxParts { store, name, poll, mailed: Arc::new(Notify::new()) });
         let legs = self.legs.into_iter().map(|leg| leg.parts(sinks)).collect::<Result<Vec<_>, _>>()?;
         let has_lease = self.lease.is_some();
         let parts = SessionParts {
@@ -280,6 +288,7 @@ impl SourcePlan {
         match self {
             Self::Mqtt(plan) => Ok(source::starter(plan.named(part)?)),
             Self::Sqs(options) => Ok(receivers::starter(aws.cloned().ok_or_else(|| missing("there are no clients of AWS"))?, options)),
+            Self::Http => Ok(Arc::new(|_| Box::new(PostSource::default()) as Box<dyn Source>)),
             Self::Unknown => Err(missing("it has no source")),
         }
     }

@@ -1,6 +1,8 @@
 //! The process itself: what it is made of besides stores, destinations and owner loops.
 
+use super::posts::{self, PostPlan};
 use super::{hint_token, is_member};
+use crate::http::tls::TlsFiles;
 use crate::telemetry::logs::LogFormat;
 use causeway_core::config::model::{self, MetricsExporter};
 use causeway_core::config::{Config, Secret};
@@ -25,8 +27,18 @@ pub struct ProcessPlan {
     pub monitor_addr: SocketAddr,
     /// What its detailed pages ask for.
     pub monitor_key: Option<Secret>,
-    /// Where hints come in, if any do.
-    pub hints: Option<HintPlan>,
+    /// The admin interface, if any key opens it.
+    pub admin: Option<AdminPlan>,
+    /// Other web origins whose pages may call the monitor and the admin interface.
+    pub origins: Vec<String>,
+    /// The certificate of both, if they speak TLS.
+    pub tls: Option<TlsFiles>,
+    /// Where hints and posts come in, if any do.
+    pub transport_addr: Option<SocketAddr>,
+    /// By what hints are recognised, if any are taken.
+    pub hint_token: Option<Secret>,
+    /// The receivers that messages are posted to.
+    pub posts: Vec<PostPlan>,
     /// Where others reach this replica, by capability, as far as that is configured.
     pub endpoints: BTreeMap<String, String>,
     /// How often it writes its row among the members, if it is one.
@@ -37,13 +49,21 @@ pub struct ProcessPlan {
     pub shutdown_timeout: Duration,
 }
 
-/// Where hints come in, and how they are recognised.
+/// Where the admin interface listens, and who is let in.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HintPlan {
+pub struct AdminPlan {
     /// Where.
     pub addr: SocketAddr,
-    /// By what.
-    pub token: Secret,
+    /// The keys, each with the name that the log tells.
+    pub keys: Vec<(String, Secret)>,
+}
+
+impl AdminPlan {
+    fn of(http: &model::Http) -> Option<Self> {
+        let mut keys: Vec<(String, Secret)> = http.admin_api_key.iter().map(|key| ("admin".to_owned(), key.clone())).collect();
+        keys.extend(http.admin_keys.iter().map(|named| (named.name.to_string(), named.key.clone())));
+        (!keys.is_empty()).then(|| Self { addr: http.admin_addr.get(), keys })
+    }
 }
 
 impl ProcessPlan {
@@ -51,6 +71,7 @@ impl ProcessPlan {
     #[must_use]
     pub fn of(config: &Config) -> Self {
         let (bridge, http) = (&config.bridge, &config.http);
+        let (hint_token, posts) = (hint_token(config).cloned(), posts::plan(config));
         Self {
             bridge: bridge.id.to_string(),
             instance_name: bridge.instance_name().map(str::to_owned),
@@ -62,11 +83,23 @@ impl ProcessPlan {
             log_level: bridge.log_level.as_str(),
             monitor_addr: http.monitor_addr.get(),
             monitor_key: http.monitor_api_key.clone(),
-            hints: hint_token(config).map(|token| HintPlan { addr: http.transport_addr.get(), token: token.clone() }),
+            admin: AdminPlan::of(http),
+            origins: http.cors_origins.clone(),
+            tls: tls_files(http),
+            transport_addr: (hint_token.is_some() || !posts.is_empty()).then(|| http.transport_addr.get()),
+            hint_token,
+            posts,
             endpoints: bridge.cluster.endpoints.clone(),
             member_interval: is_member(config).then(|| bridge.cluster.member_interval.get()),
             embedded_metrics: bridge.metrics_exporter == MetricsExporter::Emf,
             shutdown_timeout: bridge.shutdown_timeout.get(),
         }
     }
+}
+
+/// The certificate of the listeners, if they have one.
+#[must_use]
+pub fn tls_files(http: &model::Http) -> Option<TlsFiles> {
+    let (cert, key) = http.tls_cert_file.as_ref().zip(http.tls_key_file.as_ref())?;
+    Some(TlsFiles { cert: cert.into(), key: key.into() })
 }

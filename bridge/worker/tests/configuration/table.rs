@@ -65,6 +65,9 @@ impl Row {
     }
 }
 
+const ADMIN: &str = "http: { admin_api_key: 0123456789abcdef }";
+const LISTENER_TLS: &str = "http: { tls_cert_file: '{dir}/one.pem', tls_key_file: '{dir}/one.key' }";
+
 const ONE: &str = r#"
 version: 1
 bridge: { id: the-bridge }
@@ -138,6 +141,17 @@ receivers:
 
 const NAMED_QUEUE: &str = "receivers: [{ id: the-receiver, options: { queue_url: null, queue_name: in } }]";
 
+const POSTED: &str =
+    "receivers: [{ id: the-receiver, session_id: null, topics: null, transport: http, options: { token: 0123456789abcdef } }]";
+
+const OWNED: &str = r#"
+receivers:
+  - { id: the-receiver, session_id: null, topics: null, transport: http, options: { token: 0123456789abcdef } }
+  - { id: other-receiver, session_id: the-session, topics: [{ topic: "a/#", qos: 1 }] }
+routes:
+  - { id: other-route, receiver_id: other-receiver, delivery_mode: shared_outbox, bindings: [the-binding], session: { session_id: the-session, sender_id: the-sender } }
+"#;
+
 const FIFO: &str = r#"
 senders: [{ id: the-sender, options: { queue_url: "https://sqs.eu-west-1.amazonaws.com/1/one.fifo", message_group_id: g } }]
 "#;
@@ -193,6 +207,7 @@ const HINTS: &str = "http: { hint_token: 0123456789abcdef }";
 const ALONE: &[&str] = &[ONE];
 const ON_DYNAMODB: &[&str] = &[ONE, DYNAMODB];
 const CLUSTERED: &[&str] = &[ONE, DYNAMODB, CLUSTER];
+const ASKS_ECS: &[&str] = &[ONE, DYNAMODB, CLUSTER, "bridge: { cluster: { takeover_evidence: [ttl, ecs_stopped] } }"];
 const FROM_QUEUE: &[&str] = &[ONE, QUEUE];
 /// An address that not every message fits.
 const ADDRESSED: &str = "bindings: [{ id: the-binding, address: 'out/{site}' }]";
@@ -225,8 +240,8 @@ pub const ROWS: &[Row] = &[
     set("bridge.metrics_exporter", ALONE, "emf", In(Process)),
     turn("bridge.max_mqtt_sessions", ALONE, "1", "0", Refused("E_MAX_MQTT_SESSIONS")),
     set("bridge.cluster.endpoints", CLUSTERED, r#"{"http":"http://here:8082"}"#, In(Process)),
-    set("bridge.cluster.takeover_evidence", CLUSTERED, r#"["ttl","ecs_stopped"]"#, NOT_BUILT),
-    set("bridge.cluster.evidence_poll", CLUSTERED, "3s", NOT_BUILT),
+    set("bridge.cluster.takeover_evidence", CLUSTERED, r#"["ttl","ecs_stopped"]"#, In(Owners)),
+    set("bridge.cluster.evidence_poll", ASKS_ECS, "3s", In(Owners)),
     set("bridge.cluster.member_interval", CLUSTERED, "10s", In(Process)),
     // The stores.
     rename(
@@ -375,6 +390,9 @@ pub const ROWS: &[Row] = &[
     set("receivers[].options.credentials_uri", FROM_QUEUE, "file:///etc/login", NOT_BUILT),
     set("receivers[].options.poison_max_receives", FROM_QUEUE, "7", In(Owners)),
     set("receivers[].options.poison_drop_without_dlq", FROM_QUEUE, "true", In(Owners)),
+    set("receivers[].options.token", &[ONE, POSTED], "fedcba9876543210", In(Process)),
+    set("receivers[].options.max_body_bytes", &[ONE, POSTED], "70000", In(Process)),
+    set("receivers[].options.fail_open", &[ONE, DYNAMODB, CLUSTER, OWNED], "true", In(Process)),
     // Senders.
     rename("senders[].id", ALONE, "the-sender", "another", In(Senders)).along(&["bindings[].sender_id"]),
     set("senders[].transport", TO_BROKER, "sqs", Refused("E_TRANSPORT_OR_SESSION")),
@@ -518,16 +536,15 @@ pub const ROWS: &[Row] = &[
     set("routes[].session.drain_max_batch_size", CLUSTERED, "200", In(Owners)),
     set("routes[].session.drain_max_concurrency", CLUSTERED, "5", In(Owners)),
     // The listeners.
-    rename("http.admin_addr", &[ONE, "http: {}"], "http: {}", "http: { admin_addr: ':9080', admin_api_key: 0123456789abcdef }", NOT_BUILT)
-        .along(&["http.admin_api_key"]),
+    turn("http.admin_addr", &[ONE, ADMIN], ":9080", ":9070", In(Process)),
     set("http.monitor_addr", ALONE, ":9081", In(Process)),
     set("http.transport_addr", &[ONE, DYNAMODB, CLUSTER, HINTS], ":9082", In(Process)),
     set("http.hint_token", &[ONE, DYNAMODB, CLUSTER, HINTS], "fedcba9876543210", In(Process)),
-    set("http.admin_api_key", ALONE, "0123456789abcdef", NOT_BUILT),
+    turn("http.admin_api_key", ALONE, "0123456789abcdef", "fedcba9876543210", In(Process)),
+    within("http.admin_keys[].name", &[ONE], r#"{"key":"0123456789abcdef"}"#, Some("one"), "two", In(Process)),
+    within("http.admin_keys[].key", &[ONE], r#"{"name":"one"}"#, Some("0123456789abcdef"), "fedcba9876543210", In(Process)),
     turn("http.monitor_api_key", ALONE, "0123456789abcdef", "fedcba9876543210", In(Process)),
-    set("http.cors_origins", ALONE, r#"["https://ops.example.com"]"#, NOT_BUILT),
-    rename("http.tls_cert_file", &[ONE, "http: {}"], "http: {}", "http: { tls_cert_file: /one.pem, tls_key_file: /one.key }", NOT_BUILT)
-        .along(&["http.tls_key_file"]),
-    rename("http.tls_key_file", &[ONE, "http: {}"], "http: {}", "http: { tls_cert_file: /one.pem, tls_key_file: /one.key }", NOT_BUILT)
-        .along(&["http.tls_cert_file"]),
+    set("http.cors_origins", ALONE, r#"["https://ops.example.com"]"#, In(Process)),
+    turn("http.tls_cert_file", &[ONE, LISTENER_TLS], "{dir}/one.pem", "{dir}/two.pem", In(Process)),
+    turn("http.tls_key_file", &[ONE, LISTENER_TLS], "{dir}/one.key", "{dir}/two.key", In(Process)),
 ];
