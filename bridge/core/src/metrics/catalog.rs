@@ -121,6 +121,16 @@ catalog! {
             "Leases of this process that it lost, or had to let go because they could not be renewed in time.";
         LeaseRenewFailures = Counter Count [Session] "lease_renew_failures_total" "LeaseRenewFailures"
             "Renewals that failed or had no answer. A lease is let go after max_renew_fails of them in a row.";
+        FleetWorkers = Gauge Count [] "fleet_workers" "FleetWorkers"
+            "Processes of the role worker that live, as the control process counts them: by their rows, and by what ECS says of their tasks where it is asked.";
+        AzSpread = Gauge Count [] "az_spread" "AzSpread"
+            "Availability zones that those workers run in, told by the control process; 0 where no worker knows its own.";
+        WarmStandby = Gauge None [Session] "warm_standby_available" "WarmStandbyAvailable"
+            "1 while a worker lives that could take the session over, told by the control process, which does not count itself.";
+        LeaseHolders = Gauge Count [Session] "lease_holders" "LeaseHolders"
+            "Processes that have the session: whom the lease row names and gives signs of life, and whoever tells that it serves besides. Told by the control process; 1 where all is well.";
+        FleetFailover = Histogram Seconds [Session, FailoverCause] "fleet_failure_to_full_seconds" "FleetFailureToFullDuration"
+            "Time from a failure to a successor's full service, seen from outside by the control process: from the end of the owner's task or its last renewal, by the wall clocks of several hosts.";
         AdoptedLogs = Counter Count [Session] "logs_adopted_total" "LogsAdopted"
             "Logs of processes that are gone which this one drained and closed: of sessions that are not owned exclusively.";
         AdmissionPaused = Gauge None [Session] "admission_paused" "AdmissionPaused"

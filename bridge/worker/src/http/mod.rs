@@ -1,9 +1,13 @@
 //! The program's own HTTP listeners: bound before anything else starts, so that a port in use is told at once.
 
+pub mod admin;
 mod auth;
+pub mod listeners;
 pub mod monitor;
+pub mod origins;
 mod page;
 pub mod serve;
+pub mod tls;
 pub mod transport;
 
 use core::net::SocketAddr;

@@ -207,12 +207,14 @@ impl Session {
         let is_full = self.engine.owner().is_some_and(|(_, owner)| owner.is_full());
         let (gives_back, keeps_back) = (wants_input && !self.kept_back.is_empty(), is_full && self.kept_back.has_room());
         let hint = self.parts.lease.as_ref().map(|lease| &*lease.hinted);
+        let asked = self.parts.lease.as_ref().map(|lease| &*lease.asked);
         let (term, source, lease) = (self.term, &mut self.source, &mut self.lease);
         tokio::select! {
             biased;
             () = self.parts.stop.cancelled(), if !self.stopping => Input::Stop,
             event = next_answer(lease) => Input::Engine(event),
-            () = hinted(hint), if !self.stopping => Input::Engine(Event::Hint),
+            () = told(hint), if !self.stopping => Input::Engine(Event::Hint),
+            () = told(asked), if !self.stopping => Input::Engine(Event::StepDown),
             event = self.dispatch.next() => Input::Engine(Event::Owner(term, event)),
             () = core::future::ready(()), if gives_back => Input::KeptBack,
             event = next_of(source), if wants_input || keeps_back => Input::Source(event),
@@ -341,6 +343,11 @@ impl Session {
                 Effect::WriteLease(write) => {
                     if let Some(lease) = &mut self.lease {
                         lease.write(write);
+                    }
+                }
+                Effect::AskAboutTask(task) => {
+                    if let Some(lease) = &mut self.lease {
+                        lease.ask_about(task);
                     }
                 }
                 Effect::Became(part) => self.became(part),
@@ -567,10 +574,10 @@ async fn next_answer(lease: &mut Option<LeaseCalls>) -> Event {
     }
 }
 
-/// A hint that the lease is free; never, where there is no lease.
-async fn hinted(hint: Option<&Notify>) {
-    match hint {
-        Some(hint) => hint.notified().await,
+/// What others say of the lease; never, where there is no lease.
+async fn told(place: Option<&Notify>) {
+    match place {
+        Some(place) => place.notified().await,
         None => core::future::pending().await,
     }
 }
