@@ -22,6 +22,7 @@ pub mod member;
 pub mod message;
 pub mod metrics;
 pub mod outcome;
+pub mod protection;
 pub mod rebase;
 pub mod redrive;
 pub mod rows;

@@ -14,6 +14,7 @@ pub mod instance;
 pub mod levels;
 pub mod members;
 pub mod parts;
+pub mod protection;
 pub mod run;
 pub mod status;
 pub mod step_down;

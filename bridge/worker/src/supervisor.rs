@@ -14,6 +14,7 @@ use crate::http::tls::ListenerTls;
 use crate::http::transport::Transport;
 use crate::members::Membership;
 use crate::parts::SessionParts;
+use crate::protection::Protector;
 use crate::run::{RunError, SessionEnd};
 use crate::status::StatusBoard;
 use crate::telemetry::collect::Collector;
@@ -76,6 +77,8 @@ pub struct Program {
     pub transport: Option<(Transport, TcpListener)>,
     /// Keeps this process's row among the members.
     pub membership: Option<Membership>,
+    /// Keeps deployments from stopping this process while it owns a session, where ECS can be asked for that.
+    pub protector: Option<Protector>,
     /// Watches the whole bridge, where this process has that role.
     pub control: Option<Control>,
     /// Where embedded metrics are made, if they are wanted.
@@ -113,6 +116,7 @@ pub async fn run(program: Program, mut signals: Signals) -> End {
         transport,
         membership,
         control,
+        protector,
         exporter,
         collector,
         status,
@@ -144,6 +148,9 @@ pub async fn run(program: Program, mut signals: Signals) -> End {
     }
     if let Some(control) = control {
         services.spawn(control.run(quit.clone()));
+    }
+    if let Some(protector) = protector {
+        services.spawn(protector.run(quit.clone()));
     }
     let mut loops = JoinSet::new();
     for parts in sessions {

@@ -22,6 +22,7 @@ mod lease;
 mod mailbox;
 mod matrix;
 mod memory;
+mod protection;
 mod reports;
 mod restore;
 mod rounds;
