@@ -15,6 +15,7 @@ pub mod history;
 pub mod hold;
 pub mod housekeeping;
 pub mod identity;
+pub mod ingress;
 pub mod lease;
 pub mod log;
 pub mod mailbox;

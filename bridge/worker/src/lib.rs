@@ -15,6 +15,8 @@ pub mod levels;
 pub mod members;
 pub mod parts;
 pub mod protection;
+pub mod retention;
+pub mod returning;
 pub mod run;
 pub mod status;
 pub mod step_down;

@@ -266,6 +266,18 @@ async fn metadata(State(shared): State<Arc<Shared>>, Path(id): Path<String>) -> 
     ([(CONTENT_TYPE, "application/json")], body.to_string()).into_response()
 }
 
+/// The part of it that names the container's network.
+async fn container(State(shared): State<Arc<Shared>>, Path(id): Path<String>) -> Response {
+    if !shared.tasks().contains_key(&id) {
+        return StatusCode::NOT_FOUND.into_response();
+    }
+    ([(CONTENT_TYPE, "application/json")], container_of_task().to_string()).into_response()
+}
+
+fn container_of_task() -> Value {
+    json!({ "Name": "causeway", "Networks": [{ "NetworkMode": "awsvpc", "IPv4Addresses": ["127.0.0.1"] }] })
+}
+
 /// The agent's endpoint: what a task asks for itself.
 async fn protection(State(shared): State<Arc<Shared>>, Path(id): Path<String>, body: Bytes) -> Response {
     let request: Value = serde_json::from_slice(&body).unwrap_or_default();
@@ -280,18 +292,6 @@ async fn protection(State(shared): State<Arc<Shared>>, Path(id): Path<String>, b
     };
     shared.called.lock().unwrap_or_else(PoisonError::into_inner).insert("UpdateTaskProtection".to_owned());
     (status, [(CONTENT_TYPE, "application/json")], body.to_string()).into_response()
-}
-
-/// The part of it that names the container's network.
-async fn container(State(shared): State<Arc<Shared>>, Path(id): Path<String>) -> Response {
-    if !shared.tasks().contains_key(&id) {
-        return StatusCode::NOT_FOUND.into_response();
-    }
-    ([(CONTENT_TYPE, "application/json")], container_of_task().to_string()).into_response()
-}
-
-fn container_of_task() -> Value {
-    json!({ "Name": "causeway", "Networks": [{ "NetworkMode": "awsvpc", "IPv4Addresses": ["127.0.0.1"] }] })
 }
 
 #[cfg(test)]
