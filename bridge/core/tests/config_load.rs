@@ -322,12 +322,12 @@ fn loops_and_default_topics_without_a_use_are_named() {
         let found = warnings.iter().filter(|fault| ["W_LOOP", "W_DEFAULT_TOPIC"].contains(&fault.code));
         found.map(|fault| (fault.code, fault.path.clone())).collect::<Vec<_>>()
     };
-    let looping = ("W_LOOP", "routes[0].bindings".to_owned());
-    let unused = ("W_DEFAULT_TOPIC", "senders[1].options.default_topic".to_owned());
+    let looping = || ("W_LOOP", "routes[0].bindings".to_owned());
+    let unused = || ("W_DEFAULT_TOPIC", "senders[1].options.default_topic".to_owned());
     assert_eq!(warned("lost", "out/{site}"), []);
-    assert_eq!(warned("telemetry/lost", "out/{site}"), [looping.clone()]);
-    assert_eq!(warned("lost", "telemetry/{site}"), [looping.clone()]);
-    assert_eq!(warned("telemetry/lost", "out/all"), [unused.clone()], "nothing is published to it");
+    assert_eq!(warned("telemetry/lost", "out/{site}"), [looping()]);
+    assert_eq!(warned("lost", "telemetry/{site}"), [looping()]);
+    assert_eq!(warned("telemetry/lost", "out/all"), [unused()], "nothing is published to it");
     assert_eq!(warned("lost", "telemetry/all").iter().map(|(code, _)| *code).collect::<Vec<_>>().len(), 2);
 }
 
