@@ -14,6 +14,7 @@ use crate::http::tls::ListenerTls;
 use crate::http::transport::Transport;
 use crate::members::Membership;
 use crate::parts::SessionParts;
+use crate::protection::Protector;
 use crate::retention::Retention;
 use crate::run::{RunError, SessionEnd};
 use crate::status::StatusBoard;
@@ -77,6 +78,8 @@ pub struct Program {
     pub transport: Option<(Transport, TcpListener)>,
     /// Keeps this process's row among the members.
     pub membership: Option<Membership>,
+    /// Keeps deployments from stopping this process while it owns a session, where ECS can be asked for that.
+    pub protector: Option<Protector>,
     /// Watches the whole bridge, where this process has that role.
     pub control: Option<Control>,
     /// Deletes dead letters once they are too old, where their store does not.
@@ -116,6 +119,7 @@ pub async fn run(program: Program, mut signals: Signals) -> End {
         transport,
         membership,
         control,
+        protector,
         retention,
         exporter,
         collector,
@@ -148,6 +152,9 @@ pub async fn run(program: Program, mut signals: Signals) -> End {
     }
     if let Some(control) = control {
         services.spawn(control.run(quit.clone()));
+    }
+    if let Some(protector) = protector {
+        services.spawn(protector.run(quit.clone()));
     }
     if let Some(retention) = retention {
         services.spawn(retention.run(quit.clone()));

@@ -26,6 +26,7 @@ mod matrix;
 mod memory;
 mod page;
 mod posts;
+mod protection;
 mod reports;
 mod restore;
 mod retained;
