@@ -208,6 +208,7 @@ fn what_this_release_does_runs_and_what_it_does_not_is_named() {
         ("hold", include_str!("../../../tests/fixtures/valid/direct_hold.yaml")),
         ("spill", include_str!("../../../tests/fixtures/valid/spill_outbox.yaml")),
         ("sqs", include_str!("../../../tests/fixtures/valid/sqs_to_sqs.yaml")),
+        ("share", include_str!("../../../tests/fixtures/valid/clustered_share.yaml")),
         ("mixed", include_str!("../../../tests/fixtures/valid/mixed_session_modes.yaml")),
         ("scenario", SCENARIO),
         ("drain", include_str!("../../../tests/fixtures/valid/drain_strategies.yaml")),
@@ -219,14 +220,9 @@ fn what_this_release_does_runs_and_what_it_does_not_is_named() {
         assert_eq!(not_built(&loaded(&[text], &[])), [], "{name}");
     }
     assert_eq!(not_built(&loaded(&[STANDALONE, "sessions: [{id: broker, lanes: 64}]"], &[])), [], "lanes");
-    for (name, text, path) in [
-        ("share", include_str!("../../../tests/fixtures/valid/clustered_share.yaml"), "sessions[0].session_mode"),
-        ("admin", include_str!("../../../tests/fixtures/valid/http.yaml"), "http.admin_api_key"),
-    ] {
-        let faults = not_built(&loaded(&[text], &[]));
-        let fault = faults.iter().find(|fault| fault.path == path).unwrap_or_else(|| panic!("{name}: {faults:#?}"));
-        assert_eq!(fault.code, "E_NOT_BUILT");
-    }
+    let faults = not_built(&loaded(&[include_str!("../../../tests/fixtures/valid/http.yaml")], &[]));
+    let fault = faults.iter().find(|fault| fault.path == "http.admin_api_key").unwrap_or_else(|| panic!("{faults:#?}"));
+    assert_eq!(fault.code, "E_NOT_BUILT");
 }
 
 #[test]
@@ -313,6 +309,28 @@ proptest! {
     fn any_text_at_all_is_told_or_harmless(text in "\\PC{0,200}") {
         assert_sound(&text)?;
     }
+}
+
+/// What goes round in circles, by whichever topic; and a topic that nothing ever goes to.
+#[test]
+fn loops_and_default_topics_without_a_use_are_named() {
+    let warned = |default_topic: &str, address: &str| {
+        let layer = format!(
+            "senders: [{{id: out, session_id: broker, options: {{default_topic: {default_topic}}}}}]\n\
+             bindings: [{{id: to-topic, sender_id: out, address: '{address}'}}]\n\
+             routes: [{{id: main, bindings: [to-topic]}}]"
+        );
+        let warnings = loaded(&[STANDALONE, &layer], &[]).warnings;
+        let found = warnings.iter().filter(|fault| ["W_LOOP", "W_DEFAULT_TOPIC"].contains(&fault.code));
+        found.map(|fault| (fault.code, fault.path.clone())).collect::<Vec<_>>()
+    };
+    let looping = ("W_LOOP", "routes[0].bindings".to_owned());
+    let unused = ("W_DEFAULT_TOPIC", "senders[1].options.default_topic".to_owned());
+    assert_eq!(warned("lost", "out/{site}"), []);
+    assert_eq!(warned("telemetry/lost", "out/{site}"), [looping.clone()]);
+    assert_eq!(warned("lost", "telemetry/{site}"), [looping.clone()]);
+    assert_eq!(warned("telemetry/lost", "out/all"), [unused.clone()], "nothing is published to it");
+    assert_eq!(warned("lost", "telemetry/all").iter().map(|(code, _)| *code).collect::<Vec<_>>().len(), 2);
 }
 
 /// Filters that match the same topics make copies that nothing tells from two messages.

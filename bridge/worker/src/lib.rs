@@ -2,6 +2,7 @@
 
 pub mod adoption;
 pub mod cli;
+pub mod control;
 pub mod dead_letters;
 pub mod ecs;
 pub mod fleet;
@@ -13,6 +14,8 @@ pub mod instance;
 pub mod levels;
 pub mod members;
 pub mod parts;
+pub mod retention;
+pub mod returning;
 pub mod run;
 pub mod status;
 pub mod step_down;

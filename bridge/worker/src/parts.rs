@@ -1,6 +1,7 @@
 //! What an owner loop is made of. `wiring` builds it from the configuration; `run` consumes it.
 
 use crate::hints::Hinter;
+use crate::returning::Returning;
 use crate::status::{RouteStatus, StatusBoard};
 use crate::telemetry::Metrics;
 use causeway_core::config::model::{DrainCeiling, OutboxOptions};
@@ -16,7 +17,7 @@ use causeway_core::member::MemberOptions;
 use causeway_core::outcome::{Fault, FaultCode};
 use causeway_core::worker::depth::DepthLimit;
 use causeway_core::worker::options::{Delivery, Policy};
-use causeway_ports::{Clock, ConnectionGate, DeadLetters, Leases, Mailbox, MailboxName, ManagedSubscriptions, Outbox, Sink, Source};
+use causeway_ports::{Clock, ConnectionGate, DeadLetters, Leases, Mailbox, MailboxName, ManagedSubscriptions, Outbox, Sink, Source, Tasks};
 use core::time::Duration;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -138,6 +139,8 @@ pub struct SessionParts {
     pub lease: Option<LeaseParts>,
     /// What is known of the broker session's subscriptions; `None` where nobody keeps account of them.
     pub subscriptions: Option<SubscriptionParts>,
+    /// Puts back what died of a removed subscription once that is there again; `None`: nothing does.
+    pub returning: Option<Returning>,
     /// Where the loop's ids and the spread of its pauses come from.
     pub random: DrawBits,
     /// The clocks.
@@ -171,6 +174,8 @@ pub struct LogLimits {
     pub send_linger: Duration,
     /// How many messages may be settled ahead of one that is stuck.
     pub max_settled_ahead: usize,
+    /// For how long rows of settled messages are kept.
+    pub keep_settled: Duration,
 }
 
 impl From<&OutboxOptions> for LogLimits {
@@ -179,6 +184,7 @@ impl From<&OutboxOptions> for LogLimits {
             segment: SegmentOptions::from(options),
             send_linger: options.send_linger.get(),
             max_settled_ahead: options.max_settled_ahead as usize,
+            keep_settled: options.keep_settled(),
         }
     }
 }
@@ -198,6 +204,8 @@ pub struct MailboxParts {
     pub name: MailboxName,
     /// How often it is looked into.
     pub poll: Duration,
+    /// Woken where this process put something in: the owner looks at once.
+    pub mailed: Arc<Notify>,
 }
 
 /// What keeping account of a broker session's subscriptions needs.
@@ -226,6 +234,8 @@ pub struct LeaseParts {
     pub asked: Arc<Notify>,
     /// Tells the others when this one gave the lease back; `None`: they find out with their next look.
     pub hinter: Option<Hinter>,
+    /// Who runs the tasks of owners, where that can be asked.
+    pub tasks: Option<Arc<dyn Tasks>>,
     /// How long one call to the lease store may take.
     pub call_timeout: Duration,
     /// This process as a candidate, whose key names the lease, and how it keeps it.

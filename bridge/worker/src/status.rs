@@ -5,6 +5,7 @@
 
 pub use crate::levels::{ProcessRole, ReadinessLevel, ServiceLevel};
 use causeway_core::drain::breaker::Circuit;
+use causeway_core::fleet::FleetView;
 use causeway_core::identity::Epoch;
 use causeway_core::member::LeaseCounters;
 pub use causeway_core::metrics::DropReason;
@@ -382,6 +383,8 @@ pub struct BridgeStatus {
     pub sessions: Vec<SessionStatus>,
     /// The routes, in the order of the configuration.
     pub routes: Vec<RouteStatus>,
+    /// All processes of the bridge, where this one watches them.
+    pub fleet: Option<FleetView>,
 }
 
 /// Where owner loops publish and everybody reads. Clones share the board.
@@ -422,6 +425,15 @@ impl StatusBoard {
                     None => status.routes.push(route),
                 }
             }
+        });
+    }
+
+    /// Publishes what this process sees of the whole bridge; `None`: it does not watch.
+    pub fn publish_fleet(&self, fleet: Option<FleetView>) {
+        self.board.send_if_modified(|status| {
+            let changed = status.fleet != fleet;
+            status.fleet = fleet;
+            changed
         });
     }
 

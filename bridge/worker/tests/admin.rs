@@ -96,6 +96,7 @@ impl Server {
             looks_late: false,
             facts: OwnerFacts::default(),
             hints: HintBoard::default(),
+            tasks: None,
             step_downs: step_downs.clone(),
             clock: Arc::clone(&clock) as Arc<dyn Clock>,
             metrics: Metrics::default(),

@@ -66,7 +66,7 @@ fn what_cannot_be_used_ends_with_2_and_a_line_that_says_what_to_do() {
     let unknown = write("unknown.yaml", "bridge: {id: b, instance: x}");
     let usable = write("usable.yaml", &config(dir.path(), "mqtt://127.0.0.1:9", 0, ""));
     let missing = dir.path().join("none.yaml").display().to_string();
-    let not_built = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/valid/clustered_share.yaml");
+    let not_built = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/valid/http.yaml");
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let in_use = write("in-use.yaml", &config(dir.path(), "mqtt://127.0.0.1:9", taken.local_addr().unwrap().port(), ""));
     let cases: [(&[&str], &str); 10] = [
@@ -195,7 +195,9 @@ fn what_waits_survives_a_stop_and_a_second_signal_ends_at_once() {
 #[test]
 fn the_instance_is_named_after_its_ecs_task() {
     let dir = TempDir::new().unwrap();
-    let metadata = metadata_server(r#"{"TaskARN":"arn:aws:ecs:us-east-1:1:task/cluster/0123456789abcdef"}"#);
+    let metadata = metadata_server(
+        r#"{"TaskARN":"arn:aws:ecs:us-east-1:1:task/cluster/0123456789abcdef","Networks":[{"IPv4Addresses":["10.0.0.9"]}]}"#,
+    );
     let worker = Worker::start(dir.path(), "mqtt://127.0.0.1:9", "", &[("ECS_CONTAINER_METADATA_URI_V4", &metadata)]);
     assert_eq!(worker.json("/api/v1/monitor/topology")["instance_id"], "0123456789abcdef");
     drop(worker);

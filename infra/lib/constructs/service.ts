@@ -1,4 +1,4 @@
-import { Duration, Token } from "aws-cdk-lib";
+import { Duration, Stack, Token } from "aws-cdk-lib";
 import * as ec2 from "aws-cdk-lib/aws-ec2";
 import * as ecs from "aws-cdk-lib/aws-ecs";
 import * as iam from "aws-cdk-lib/aws-iam";
@@ -17,7 +17,7 @@ import {
   checkWorkerCount,
 } from "../checks/index.ts";
 import { PORTS } from "../ports.ts";
-import { acknowledge, acknowledgeOwnStreams } from "./acknowledge.ts";
+import { acknowledge, acknowledgeOwnStreams, acknowledgePattern } from "./acknowledge.ts";
 import type { ConfigDelivery } from "./config-delivery.ts";
 import { refuseProp } from "./faults.ts";
 import { type Architecture, resolveImage } from "./image.ts";
@@ -340,8 +340,11 @@ export class BridgeService extends Construct {
       description: `What the ${kind} tasks of the bridge ${this.props.bridgeId} may do`,
     });
     const { tables, destinations = [], sources = [], sourcesByName = [] } = this.props;
-    for (const statement of statements(kind, { ...NO_QUEUES, tables, destinations, sources, sourcesByName }))
+    const { clusterName } = this.cluster;
+    const tasks = Stack.of(this).formatArn({ service: "ecs", resource: "task", resourceName: `${clusterName}/*` });
+    for (const statement of statements(kind, { ...NO_QUEUES, tables, destinations, sources, sourcesByName, tasks }))
       role.addToPolicy(statement);
+    acknowledgePattern(role, tasks, "The tasks of one cluster, which ECS names when they start.");
     return role;
   }
 

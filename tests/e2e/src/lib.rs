@@ -1,14 +1,19 @@
 //! What the end-to-end tests have in common: a run of real processes with a publisher at one end and consumers at the other.
 
+mod backlog;
 pub mod browser;
 pub mod log;
+pub mod runbook;
+pub mod wire;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use std::time::Duration;
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
+use wire::Tap;
 use xtask::cluster::Cluster;
+use xtask::fleet::Fleet;
 use xtask::ledger::consumer::Consumer;
 use xtask::ledger::payload::Plan;
 use xtask::ledger::publisher::{Progress, Published, Publisher};
@@ -41,6 +46,8 @@ pub struct Setup {
     pub proxies: bool,
     /// Processes that share the session. Empty: one worker has it to itself.
     pub members: &'static [(&'static str, Role)],
+    /// Whether they are tasks of a cluster, which tells after so many seconds that one has stopped. Their leases last for long then.
+    pub stopped_after: Option<u16>,
     /// Whether they share a subscription instead, each with a log of its own.
     pub shared_subscription: bool,
     /// `stores.dlq.options.retention`, in seconds.
@@ -63,6 +70,10 @@ pub struct Setup {
     pub topics: u64,
     /// Whether noise fills the payloads, which packs badly.
     pub noise: bool,
+    /// Whether a tap is on the wire between workers and broker. It reads MQTT 5.
+    pub tap: bool,
+    /// What the broker's listener for workers is, where it is not the plain one of publishers.
+    pub listener: Option<Listener>,
 }
 
 impl Setup {
@@ -76,6 +87,7 @@ impl Setup {
             broker_persistence: true,
             proxies: false,
             members: &[],
+            stopped_after: None,
             shared_subscription: false,
             dlq_retention: None,
             lanes: 1,
@@ -87,8 +99,21 @@ impl Setup {
             keeps_topics: true,
             topics: 50,
             noise: true,
+            tap: false,
+            listener: None,
         }
     }
+}
+
+/// A listener of the broker.
+#[derive(Clone, Debug)]
+pub struct Listener {
+    /// The scheme of its address.
+    pub scheme: &'static str,
+    /// The path of its address.
+    pub path: &'static str,
+    /// What it is: lines of mosquitto's configuration.
+    pub kind: String,
 }
 
 /// A run.
@@ -98,6 +123,8 @@ pub struct Run {
     pub rig: Rig,
     /// The consumers.
     pub consumer: Consumer,
+    /// The tap on the wire to the broker, where one is wanted.
+    pub tap: Option<Tap>,
     /// How far the publisher is.
     pub progress: Progress,
     /// Whatever may have caused repetitions so far.
@@ -105,6 +132,7 @@ pub struct Run {
     plan: Plan,
     worker: Option<Worker>,
     cluster: Option<Cluster>,
+    fleet: Option<Fleet>,
     publishing: Option<JoinHandle<Result<Published>>>,
     published: Published,
     // Dropped last: the processes write into it.
@@ -118,11 +146,16 @@ impl Run {
     /// A part does not start.
     pub async fn start(setup: &Setup) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("causeway-e2e-").tempdir()?;
-        let options = StackOptions { broker_persistence: setup.broker_persistence, ..StackOptions::bound(dir.path(), setup.store) };
+        let options = StackOptions {
+            broker_persistence: setup.broker_persistence,
+            second_listener: setup.listener.as_ref().map(|listener| listener.kind.clone()),
+            ..StackOptions::bound(dir.path(), setup.store)
+        };
         let binary = xtask::worker::binary().await?;
         let shared = !setup.members.is_empty();
         let mut rig = Rig::start_with(&options, setup.proxies, binary, |settings| {
             settings.exclusive = shared;
+            settings.asks_ecs = setup.stopped_after.is_some();
             settings.shared_subscription = setup.shared_subscription;
             settings.dlq_retention = setup.dlq_retention;
             settings.lanes = setup.lanes;
@@ -133,6 +166,13 @@ impl Run {
         .await?;
         if setup.fifo {
             use_fifo_queue(&mut rig).await?;
+        }
+        let tap = if setup.tap { Some(Tap::start(rig.stack.broker.port()).await?) } else { None };
+        if let Some(tap) = &tap {
+            rig.reach_broker_at(&tap.url())?;
+        }
+        if let (Some(listener), Some(port)) = (&setup.listener, rig.stack.broker.second_port()) {
+            rig.reach_broker_at(&format!("{}://localhost:{port}{}", listener.scheme, listener.path))?;
         }
         if let Some(layer) = setup.layer {
             let path = dir.path().join("layer.yaml");
@@ -148,16 +188,22 @@ impl Run {
         let mut run = Self {
             rig,
             consumer,
+            tap,
             progress: Progress::default(),
             exposures: Vec::new(),
             plan,
             worker: None,
             cluster: None,
+            fleet: None,
             publishing: None,
             published: Published::default(),
             _dir: dir,
         };
-        if shared {
+        if let Some(after) = setup.stopped_after {
+            let mut launches = run.rig.launches(setup.members)?;
+            run.fleet = Some(Fleet::start(after, &mut launches).await?);
+            run.cluster = Some(Cluster::start(&launches, &run.rig.stack.aws.dynamodb)?);
+        } else if shared {
             run.cluster = Some(run.rig.cluster(setup.members)?);
         } else {
             run.start_worker().await?;
@@ -169,6 +215,14 @@ impl Run {
     #[must_use]
     pub fn plan(&self) -> &Plan {
         &self.plan
+    }
+
+    /// What the processes are tasks of, and the processes.
+    ///
+    /// # Errors
+    /// They are no tasks.
+    pub fn fleet(&mut self) -> Result<(&Fleet, &mut Cluster)> {
+        self.fleet.as_ref().zip(self.cluster.as_mut()).context("the processes are no tasks")
     }
 
     /// Stops all processes that share the session with SIGTERM, the owner last.
@@ -397,6 +451,11 @@ impl Run {
             );
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
+    }
+
+    /// Notes that these messages were handed to the bridge by another way than its broker, and accepted.
+    pub fn posted(&mut self, numbers: std::ops::Range<u64>) {
+        self.published.acknowledged.extend(numbers);
     }
 
     /// Notes that something may have repeated messages.

@@ -2,11 +2,15 @@
 
 use super::error::{CliError, exit};
 use super::{ConfigArgs, load};
+use crate::control::{Control, Singleton, WatchedSession};
 use crate::hints::HintBoard;
 use crate::http::origins::Origins;
+use crate::http::posts::PostBoard;
 use crate::http::{self, admin::Admin, listeners::Listeners, monitor::Monitor, transport::Transport};
 use crate::instance;
-use crate::members::Membership;
+use crate::members::{Membership, stale_after};
+use crate::parts::{LogKind, SessionParts};
+use crate::retention::Retention;
 use crate::status::StatusBoard;
 use crate::step_down::StepDowns;
 use crate::supervisor::{self, End, Program, Signals};
@@ -14,7 +18,7 @@ use crate::telemetry::Metrics;
 use crate::telemetry::collect::Collector;
 use crate::telemetry::emf::Exporter;
 use crate::telemetry::logs;
-use crate::wiring::{self, HintPlan, ProcessPlan, Purpose, Shared, StoreSet, WiringError};
+use crate::wiring::{self, ProcessPlan, Purpose, Shared, StoreSet, WiringError};
 use causeway_core::config::{Config, Loaded, Secret};
 use causeway_core::outcome::{Fault, FaultClass, FaultCode};
 use causeway_core::timing::Nanos;
@@ -29,6 +33,9 @@ use tracing::{info, warn};
 
 /// How long the first look at stores and queues may take. What does not answer by then is left to the owner loops, which go on trying.
 const PREFLIGHT_TIMEOUT: Duration = Duration::from_secs(10);
+/// One that watches looks every `evidence_poll`, within these bounds: well within the renewals of its own lease.
+const WATCH_AT_MOST: Duration = Duration::from_secs(1);
+const WATCH_AT_LEAST: Duration = Duration::from_secs(5);
 
 /// What the process does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -67,16 +74,13 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
     let signals = Signals::new()?;
     let listeners = Listeners::open(&process).await?;
     let hints = HintBoard::default();
-    let transport = match &process.hints {
-        Some(HintPlan { addr, token }) => {
-            let listener = http::bind("http.transport_addr", *addr).await?;
-            Some((Transport::new(hints.clone(), token.reveal()), listener))
-        }
+    let transport = match process.transport_addr {
+        Some(addr) => Some(http::bind("http.transport_addr", addr).await?),
         None => None,
     };
     let task = instance::ecs_task().await;
     let instance_id = instance::instance_id(process.instance_name.as_deref(), task.as_ref());
-    let listens_on = transport.as_ref().and_then(|(_, listener)| listener.local_addr().ok());
+    let listens_on = transport.as_ref().and_then(|listener| listener.local_addr().ok());
     let aws = wiring::aws(config).await;
     let stores = StoreSet::open(&config.stores, aws.as_ref(), Purpose::Run)?;
     let sinks = wiring::sinks(config, aws.as_ref())?;
@@ -91,6 +95,7 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
         owner: format!("{instance_id}#{nonce:016x}"),
         nonce,
         looks_late: args.role == Role::Control,
+        tasks: wiring::tasks(config, aws.as_ref(), task.as_ref(), args.role == Role::Control),
         facts: instance::facts(&process.endpoints, task.as_ref(), listens_on),
         hints,
         step_downs: StepDowns::default(),
@@ -100,6 +105,8 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
         stop: stop.clone(),
     };
     let mut sessions = wiring::sessions(config, &stores, &sinks, aws.as_ref(), &shared)?;
+    let posts = wiring::post_board(&process.posts, &sessions, &shared)?;
+    let transport = transport.map(|listener| (transport_of(process.hint_token.as_ref(), posts, &shared.hints), listener));
     let adoption = wiring::adoption(config, &mut sessions, &shared);
     let membership = stores.leases.clone().zip(process.member_interval);
     let membership = membership.map(|(leases, interval)| membership_of(leases, interval, &process.bridge, args.role, &shared));
@@ -111,7 +118,11 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
         }
         None => None,
     };
-    let collector = Collector { metrics, status: status.clone(), outbox: stores.outbox.clone(), sinks };
+    let control = control_of(config, &process, args.role, stores.leases.as_ref(), &sessions, &shared);
+    let retention =
+        stores.old_letters.clone().map(|(letters, keep)| Retention { letters, keep, clock: clock.clone(), metrics: metrics.clone() });
+    let (topics, queues) = sinks.into_iter().partition(|(id, _)| config.sender(id).is_some_and(|sender| sender.session_id.is_some()));
+    let collector = Collector { metrics, status: status.clone(), outbox: stores.outbox.clone(), queues, topics };
     let key = process.monitor_key.as_ref().map(Secret::reveal);
     let exporter = process.embedded_metrics.then(|| Exporter::new(&process.bridge, &instance_id));
     info!(bridge = %process.bridge, instance = %instance_id, version = env!("CARGO_PKG_VERSION"), sessions = sessions.len(), monitor = %process.monitor_addr, "starting");
@@ -128,6 +139,8 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
         fleet_reader,
         transport,
         membership,
+        control,
+        retention,
         exporter,
         collector,
         status,
@@ -139,6 +152,15 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
         End::Fault => exit::FAULT,
         End::SecondSignal => exit::SECOND_SIGNAL,
     }))
+}
+
+/// What comes in by the transport port.
+fn transport_of(hint_token: Option<&Secret>, posts: Option<PostBoard>, hints: &HintBoard) -> Transport {
+    let transport = hint_token.map_or_else(Transport::default, |token| Transport::new(hints.clone(), token.reveal()));
+    match posts {
+        Some(posts) => transport.with_posts(posts),
+        None => transport,
+    }
 }
 
 /// This process among the members of its bridge.
@@ -156,6 +178,41 @@ fn membership_of(leases: Arc<dyn Leases>, interval: Duration, bridge: &str, role
         ..MemberRecord::default()
     };
     Membership { leases, record, interval, status: shared.status.clone(), clock: Arc::clone(&shared.clock) }
+}
+
+/// What watches the whole bridge, where this process has that role and there is a store of leases.
+fn control_of(
+    config: &Config,
+    process: &ProcessPlan,
+    role: Role,
+    leases: Option<&Arc<dyn Leases>>,
+    sessions: &[SessionParts],
+    shared: &Shared,
+) -> Option<Control> {
+    let leases = Arc::clone(leases.filter(|_| role == Role::Control)?);
+    let watched = |parts: &SessionParts| {
+        let lease = parts.lease.as_ref().filter(|_| matches!(parts.kind, LogKind::OfSession))?;
+        Some(WatchedSession {
+            id: parts.session.clone(),
+            key: lease.member.candidate.key.clone(),
+            hinter: lease.hinter.clone(),
+            subscriptions: parts.subscriptions.clone(),
+        })
+    };
+    let cluster = &config.bridge.cluster;
+    let (clock, facts) = (Arc::clone(&shared.clock), shared.facts.clone());
+    Some(Control {
+        singleton: Singleton::new(Arc::clone(&leases), &process.bridge, &shared.owner, facts, Arc::clone(&clock), shared.nonce),
+        leases,
+        tasks: shared.tasks.clone(),
+        bridge: process.bridge.clone(),
+        sessions: sessions.iter().filter_map(watched).collect(),
+        every: cluster.evidence_poll.get().clamp(WATCH_AT_MOST, WATCH_AT_LEAST),
+        stale_after: stale_after(cluster.member_interval.get()),
+        status: shared.status.clone(),
+        metrics: shared.metrics.clone(),
+        clock,
+    })
 }
 
 /// Says at every start what a failover may cost at most, whether an objective is declared or not.

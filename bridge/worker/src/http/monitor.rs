@@ -257,6 +257,7 @@ async fn topology(State(monitor): State<Monitor>) -> Response {
         object.insert("role".to_owned(), json!(status.role));
         let leases = status.sessions.iter().filter_map(|session| Some((session.id.clone(), json!(session.lease.as_ref()?))));
         object.insert("leases".to_owned(), Value::Object(leases.collect()));
+        object.insert("fleet".to_owned(), json!(status.fleet));
     }
     answer(StatusCode::OK, body)
 }

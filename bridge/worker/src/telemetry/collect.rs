@@ -17,8 +17,10 @@ pub struct Collector {
     pub status: StatusBoard,
     /// The log's store, for its costs.
     pub outbox: Option<Arc<dyn Outbox>>,
-    /// The destinations by sender id, for their requests.
-    pub sinks: NamedSinks,
+    /// The queues by sender id, for their requests.
+    pub queues: NamedSinks,
+    /// The topics by sender id, for what was published.
+    pub topics: NamedSinks,
 }
 
 impl core::fmt::Debug for Collector {
@@ -38,6 +40,7 @@ impl Collector {
         for route in &status.routes {
             self.route(route);
         }
+        self.fleet(&status);
         self.adapters();
         status
     }
@@ -125,6 +128,22 @@ impl Collector {
         }
     }
 
+    /// What one that watches tells of the whole bridge. Who does not watch tells nothing of it.
+    fn fleet(&self, status: &BridgeStatus) {
+        let Some(fleet) = &status.fleet else {
+            for metric in [Metric::FleetWorkers, Metric::AzSpread, Metric::WarmStandby, Metric::LeaseHolders] {
+                self.metrics.0.forget(metric);
+            }
+            return;
+        };
+        self.set(Metric::FleetWorkers, &[], fleet.workers as u64);
+        self.set(Metric::AzSpread, &[], fleet.zones.len() as u64);
+        for session in &fleet.sessions {
+            self.set(Metric::WarmStandby, &[&session.id], u64::from(session.standbys > 0));
+            self.set(Metric::LeaseHolders, &[&session.id], session.holders.len() as u64);
+        }
+    }
+
     fn adapters(&self) {
         if let Some(outbox) = &self.outbox {
             let usage = outbox.usage();
@@ -137,8 +156,10 @@ impl Collector {
                 self.metrics.0.set(Metric::StoreReadUnits, &[], units);
             }
         }
-        for (sender, sink) in &self.sinks {
-            self.set(Metric::SqsRequests, &[sender], sink.requests());
+        for (metric, sinks) in [(Metric::SqsRequests, &self.queues), (Metric::MqttPublished, &self.topics)] {
+            for (sender, sink) in sinks {
+                self.set(metric, &[sender], sink.requests());
+            }
         }
     }
 }

@@ -4,6 +4,7 @@ mod capped;
 mod desk;
 mod lease;
 mod owner;
+mod posts;
 mod process;
 mod receivers;
 mod senders;
@@ -11,16 +12,19 @@ mod sessions;
 mod source;
 mod stores;
 mod subscriptions;
+mod tasks;
 
 pub use desk::{desk, fleet};
 pub use lease::LeasePlan;
 pub use owner::{LegPlan, OwnerPlan, SourcePlan};
-pub use process::{AdminPlan, HintPlan, ProcessPlan, tls_files};
+pub use posts::{PostPlan, board as post_board};
+pub use process::{AdminPlan, ProcessPlan, tls_files};
 pub use receivers::{probe as probe_receiver, queue_options};
 pub use senders::{SenderPlan, SenderWay, sinks};
 pub use source::{MqttPlan, source_options};
 pub use stores::{LettersPlan, Purpose, StorePart, StoreSet, StoresPlan};
 pub use subscriptions::{SubscriptionPlan, storage_identity};
+pub use tasks::tasks;
 
 use crate::adoption::{Adoptable, Adoption};
 use crate::hints::HintBoard;
@@ -34,7 +38,7 @@ use causeway_core::config::model::{Receiver, SessionMode};
 use causeway_core::config::{Config, Secret, StoreBackend};
 use causeway_core::lease::row::OwnerFacts;
 use causeway_core::outcome::Fault;
-use causeway_ports::{Clock, Sink};
+use causeway_ports::{Clock, Sink, Tasks};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -102,6 +106,8 @@ pub struct Shared {
     pub looks_late: bool,
     /// What leases and the member's row tell of it.
     pub facts: OwnerFacts,
+    /// Who runs the tasks of owners, where that is to be asked and can be.
+    pub tasks: Option<Arc<dyn Tasks>>,
     /// Where hints for its sessions come in.
     pub hints: HintBoard,
     /// Where operators ask its sessions to hand over.
@@ -145,7 +151,7 @@ impl Plan {
     }
 }
 
-/// The owner loops' parts, one for each session and each queue that feeds a route, in the order of the configuration. Each is published as not open yet.
+/// The owner loops' parts, one for each session, queue and receiver of posts that feeds a route, in the order of the configuration. Each is published as not open yet.
 ///
 /// # Errors
 /// Every part that cannot be built.
@@ -215,7 +221,7 @@ pub fn topology(config: &Config) -> Value {
             "broker": session.options.session.urls().iter().map(ToString::to_string).collect::<Vec<_>>(),
         })).collect::<Vec<_>>(),
         "receivers": config.receivers.iter().map(|receiver| json!({
-            "id": receiver.id, "session_id": receiver.session_id, "topics": receiver.topics.iter().map(|topic| &topic.topic).collect::<Vec<_>>(),
+            "id": receiver.id, "transport": receiver.transport, "session_id": receiver.session_id, "topics": receiver.topics.iter().map(|topic| &topic.topic).collect::<Vec<_>>(),
         })).collect::<Vec<_>>(),
         "senders": config.senders.iter().map(|sender| json!({ "id": sender.id, "queue_url": senders.get(&*sender.id) })).collect::<Vec<_>>(),
         "bindings": config.bindings.iter().map(|binding| json!({ "id": binding.id, "sender_id": binding.sender_id, "address": binding.address })).collect::<Vec<_>>(),

@@ -141,6 +141,17 @@ receivers:
 
 const NAMED_QUEUE: &str = "receivers: [{ id: the-receiver, options: { queue_url: null, queue_name: in } }]";
 
+const POSTED: &str =
+    "receivers: [{ id: the-receiver, session_id: null, topics: null, transport: http, options: { token: 0123456789abcdef } }]";
+
+const OWNED: &str = r#"
+receivers:
+  - { id: the-receiver, session_id: null, topics: null, transport: http, options: { token: 0123456789abcdef } }
+  - { id: other-receiver, session_id: the-session, topics: [{ topic: "a/#", qos: 1 }] }
+routes:
+  - { id: other-route, receiver_id: other-receiver, delivery_mode: shared_outbox, bindings: [the-binding], session: { session_id: the-session, sender_id: the-sender } }
+"#;
+
 const FIFO: &str = r#"
 senders: [{ id: the-sender, options: { queue_url: "https://sqs.eu-west-1.amazonaws.com/1/one.fifo", message_group_id: g } }]
 "#;
@@ -196,6 +207,7 @@ const HINTS: &str = "http: { hint_token: 0123456789abcdef }";
 const ALONE: &[&str] = &[ONE];
 const ON_DYNAMODB: &[&str] = &[ONE, DYNAMODB];
 const CLUSTERED: &[&str] = &[ONE, DYNAMODB, CLUSTER];
+const ASKS_ECS: &[&str] = &[ONE, DYNAMODB, CLUSTER, "bridge: { cluster: { takeover_evidence: [ttl, ecs_stopped] } }"];
 const FROM_QUEUE: &[&str] = &[ONE, QUEUE];
 /// An address that not every message fits.
 const ADDRESSED: &str = "bindings: [{ id: the-binding, address: 'out/{site}' }]";
@@ -228,8 +240,8 @@ pub const ROWS: &[Row] = &[
     set("bridge.metrics_exporter", ALONE, "emf", In(Process)),
     turn("bridge.max_mqtt_sessions", ALONE, "1", "0", Refused("E_MAX_MQTT_SESSIONS")),
     set("bridge.cluster.endpoints", CLUSTERED, r#"{"http":"http://here:8082"}"#, In(Process)),
-    set("bridge.cluster.takeover_evidence", CLUSTERED, r#"["ttl","ecs_stopped"]"#, NOT_BUILT),
-    set("bridge.cluster.evidence_poll", CLUSTERED, "3s", NOT_BUILT),
+    set("bridge.cluster.takeover_evidence", CLUSTERED, r#"["ttl","ecs_stopped"]"#, In(Owners)),
+    set("bridge.cluster.evidence_poll", ASKS_ECS, "3s", In(Owners)),
     set("bridge.cluster.member_interval", CLUSTERED, "10s", In(Process)),
     // The stores.
     rename(
@@ -256,8 +268,8 @@ pub const ROWS: &[Row] = &[
     set("stores.outbox.options.acknowledge_volatile", &[ONE, MEMORY], "false", Refused("E_STORE_ACKNOWLEDGE"))
         .along(&["stores.outbox.type"]),
     set("stores.outbox.options.stale_claim_duration", ALONE, "200s", In(Owners)),
-    set("stores.outbox.options.retention", ALONE, "2h", NOT_BUILT),
-    set("stores.outbox.options.compaction_grace", ON_DYNAMODB, "2h", NOT_BUILT),
+    set("stores.outbox.options.retention", ALONE, "2h", In(Owners)),
+    set("stores.outbox.options.compaction_grace", ON_DYNAMODB, "2h", In(Owners)),
     set("stores.outbox.options.segment_max_messages", ALONE, "50", In(Owners)),
     set("stores.outbox.options.segment_max_bytes", ALONE, "65536", In(Owners)),
     set("stores.outbox.options.segment_linger", ALONE, "20ms", In(Owners)),
@@ -271,7 +283,7 @@ pub const ROWS: &[Row] = &[
     set("stores.dlq.options.acknowledge_volatile", &[ONE, MEMORY], "false", Refused("E_STORE_ACKNOWLEDGE")).along(&["stores.dlq.type"]),
     set("stores.dlq.options.retention", ON_DYNAMODB, "30d", In(Stores)),
     set("stores.dlq.options.max_scan_pages", ON_DYNAMODB, "7", In(Stores)),
-    set("stores.dlq.auto_redrive_window", ALONE, "2d", NOT_BUILT),
+    set("stores.dlq.auto_redrive_window", ALONE, "2d", In(Owners)),
     rename(
         "stores.managed_subscriptions.type",
         ON_DYNAMODB,
@@ -357,6 +369,7 @@ pub const ROWS: &[Row] = &[
         In(Owners),
     ),
     within("receivers[].topics[].options.subscription.qos_recheck_interval", ALONE, r#"{"topic":"a/#","qos":1}"#, None, "10m", In(Owners)),
+    set("receivers[].options.retained", ALONE, "skip", In(Messages)),
     set("receivers[].options.queue_url", FROM_QUEUE, "https://sqs.eu-west-1.amazonaws.com/1/other", In(Owners)),
     set("receivers[].options.queue_name", &[ONE, QUEUE, NAMED_QUEUE], "other", In(Owners)),
     set("receivers[].options.region", FROM_QUEUE, "eu-north-1", In(Owners)),
@@ -378,6 +391,9 @@ pub const ROWS: &[Row] = &[
     set("receivers[].options.credentials_uri", FROM_QUEUE, "file:///etc/login", NOT_BUILT),
     set("receivers[].options.poison_max_receives", FROM_QUEUE, "7", In(Owners)),
     set("receivers[].options.poison_drop_without_dlq", FROM_QUEUE, "true", In(Owners)),
+    set("receivers[].options.token", &[ONE, POSTED], "fedcba9876543210", In(Process)),
+    set("receivers[].options.max_body_bytes", &[ONE, POSTED], "70000", In(Process)),
+    set("receivers[].options.fail_open", &[ONE, DYNAMODB, CLUSTER, OWNED], "true", In(Process)),
     // Senders.
     rename("senders[].id", ALONE, "the-sender", "another", In(Senders)).along(&["bindings[].sender_id"]),
     set("senders[].transport", TO_BROKER, "sqs", Refused("E_TRANSPORT_OR_SESSION")),
@@ -400,7 +416,7 @@ pub const ROWS: &[Row] = &[
     // Bindings.
     rename("bindings[].id", ALONE, "the-binding", "another", In(Owners)).along(&["routes[].bindings[]"]),
     set("bindings[].sender_id", &[ONE, OTHER_SENDER], "other-sender", In(Owners)),
-    set("bindings[].session_id", ALONE, "the-session", NOT_BUILT),
+    set("bindings[].session_id", &[ONE, OTHER_SESSION], "other-session", Refused("E_BINDING_SESSION")),
     set("bindings[].address", ALONE, "another", In(Owners)),
     // Processors.
     rename("processors[].id", &[ONE, FILTER], "{ id: the-processor,", "{ id: another,", Refused("E_DANGLING"))
@@ -498,7 +514,7 @@ pub const ROWS: &[Row] = &[
     ),
     within("routes[].resolver.rules[].binding", &[ONE, BY_RULE], RULE, Some("other-binding"), "the-binding", In(Messages)),
     set("routes[].session.session_id", CLUSTERED, "nowhere", Refused("E_DANGLING")),
-    set("routes[].session.sender_id", &[ONE, DYNAMODB, CLUSTER, OTHER_SENDER], "other-sender", NOT_BUILT),
+    set("routes[].session.sender_id", &[ONE, DYNAMODB, CLUSTER, OTHER_SENDER], "other-sender", Refused("E_SESSION_SENDER")),
     set("routes[].session.lease_ttl", CLUSTERED, "120s", In(Owners)),
     turn("routes[].session.renew_interval", CLUSTERED, "9s", "8s", In(Owners)),
     set("routes[].session.lease_renew_jitter", CLUSTERED, "700ms", In(Owners)),

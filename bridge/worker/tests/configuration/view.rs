@@ -40,7 +40,10 @@ pub fn of(config: &Config) -> BTreeMap<Part, String> {
         plan.process,
         plan.process.admin.iter().flat_map(|admin| &admin.keys).map(|(name, key)| (name, key.reveal())).collect::<Vec<_>>(),
         plan.process.monitor_key.as_ref().map(|key| key.reveal()),
-        plan.process.hints.as_ref().map(|hints| hints.token.reveal())
+        (
+            plan.process.hint_token.as_ref().map(|token| token.reveal()),
+            plan.process.posts.iter().map(|posts| posts.token.reveal()).collect::<Vec<_>>()
+        )
     );
     let mut senders = format!("{:#?}", plan.senders);
     for sender in &plan.senders {
@@ -91,7 +94,7 @@ fn messages(plan: &OwnerPlan) -> String {
     text
 }
 
-fn samples() -> [Message; 4] {
+fn samples() -> [Message; 5] {
     let message = |topic: &str, payload: &str, user: &[(&str, &str)]| Message {
         topic: topic.to_owned(),
         payload: Bytes::copy_from_slice(payload.as_bytes()),
@@ -107,6 +110,7 @@ fn samples() -> [Message; 4] {
         message("a/c", r#"{"kind":"y","n":7}"#, &[("kind", "y"), ("other", "south")]),
         message("a/d", "no JSON", &[("x-bridge.tenant-id", "told"), ("x-bridge.ordering-key", "k")]),
         message("a/e", "7", &[]),
+        Message { retain: true, ..message("a/f", "kept", &[]) },
     ]
 }
 

@@ -242,7 +242,8 @@ pub fn metadata_server(body: &'static str) -> String {
             let mut stream = stream.unwrap();
             let mut request = [0; 4096];
             let read = stream.read(&mut request).unwrap();
-            assert!(request[..read].starts_with(b"GET /v4/task "), "{}", String::from_utf8_lossy(&request[..read]));
+            let is_known = [&b"GET /v4 "[..], b"GET /v4/task "].iter().any(|known| request[..read].starts_with(known));
+            assert!(is_known, "{}", String::from_utf8_lossy(&request[..read]));
             write!(
                 stream,
                 "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",

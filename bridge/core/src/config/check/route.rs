@@ -5,7 +5,7 @@ use crate::config::model::{
     AckAfter, DeliveryMode, DispatchMode, Literal, OnFailure, Operator, Policy, Receiver, Resolver, ResolverKind, Route, SessionMode,
     Transport,
 };
-use crate::dispatch;
+use crate::dispatch::{self, Address};
 use crate::timing::SECOND;
 use core::time::Duration;
 use std::collections::BTreeSet;
@@ -37,6 +37,7 @@ pub(super) fn check(check: &mut Check<'_>) {
         delivery(check, &at, route);
         failures(check, &at, route);
         source(check, &at, route);
+        outboxes(check, route);
     }
     unused(check);
 }
@@ -235,6 +236,7 @@ fn delivery(check: &mut Check<'_>, at: &str, route: &Route) {
             "add `stores: {outbox: {type: sqlite, options: {path: …}}}`, or dynamodb",
         );
     }
+    posted(check, at, route);
     logs_of_processes(check, &mode_at, route);
     for (name, belongs) in [("spill_after", DeliveryMode::SpillOutbox), ("send_retry_budget", DeliveryMode::DirectHold)] {
         let path = format!("{at}.policy.{name}");
@@ -265,23 +267,87 @@ fn delivery(check: &mut Check<'_>, at: &str, route: &Route) {
     }
 }
 
+/// A post is answered with "accepted" once the outbox keeps it, and only the owner of an exclusive session tells who sends it.
+fn posted(check: &mut Check<'_>, at: &str, route: &Route) {
+    let config = check.config;
+    if !config.receiver(&route.receiver_id).is_some_and(Receiver::is_http) {
+        return;
+    }
+    if route.delivery_mode != DeliveryMode::SharedOutbox {
+        check.error(
+            "E_HTTP_DELIVERY",
+            &format!("{at}.delivery_mode"),
+            &[&format!("{at}.receiver_id"), "receivers"],
+            "what is posted is answered once the outbox keeps it: nobody holds it until the destination accepts",
+            "write `delivery_mode: shared_outbox`",
+        );
+    }
+    let Some(session) = config.carrier(route) else { return };
+    let feeds = |other: &Route| config.source_session(other).is_some_and(|feeder| feeder.id == session.id);
+    if session.session_mode != SessionMode::Exclusive || !config.routes.iter().any(feeds) {
+        check.error(
+            "E_HTTP_SESSION",
+            &format!("{at}.session.session_id"),
+            &["sessions", "receivers", "routes"],
+            format!("session \"{}\" is not exclusive, or feeds no route: it has no owner that could send what is posted", session.id),
+            "name an exclusive session that feeds another route, or remove the `session` block: then every replica sends what is posted",
+        );
+    }
+}
+
 /// A queue has no session that one process could own: in a clustered bridge each process keeps what it received in a log of its own, which nothing but a
 /// lease fences, and which nobody takes over without one when its process is gone. What a session asks for is a rule of sessions.
 fn logs_of_processes(check: &mut Check<'_>, mode_at: &str, route: &Route) {
     let config = check.config;
-    let from_queue = config.receiver(&route.receiver_id).is_some_and(Receiver::is_queue);
+    let alone =
+        config.receiver(&route.receiver_id).is_some_and(|receiver| receiver.session_id.is_none()) && config.carrier(route).is_none();
     let logged = route.delivery_mode.needs_outbox() && config.stores.outbox.is_some();
-    if from_queue && logged && config.bridge.is_clustered() && config.stores.lease.is_none() {
+    if alone && logged && config.bridge.is_clustered() && config.stores.lease.is_none() {
         check.error(
             "E_LEASE_REQUIRED",
             mode_at,
             &["stores.lease", "bridge.deployment_mode", "bridge.cluster.endpoints", "receivers"],
             format!(
-                "{} from a queue requires stores.lease in a clustered bridge: each process has a log of its own, which another one takes over by its lease",
+                "{} without a session requires stores.lease in a clustered bridge: each process has a log of its own, which another one takes over by its lease",
                 route.delivery_mode.as_str()
             ),
             "add `stores: {lease: {type: dynamodb}}`, or write `delivery_mode: direct_hold`",
         );
+    }
+}
+
+/// The messages of a route wait in the outbox of what feeds it, under that one's lease: nobody else writes into a log.
+fn outboxes(check: &mut Check<'_>, route: &Route) {
+    let config = check.config;
+    for (index, binding) in config.bindings.iter().enumerate().filter(|(_, binding)| route.bindings.contains(&binding.id)) {
+        let Some(session) = binding.session_id.as_ref().filter(|id| config.session(id).is_some()) else { continue };
+        let Some(receiver) = config.receiver(&route.receiver_id) else { continue };
+        let feeds = receiver.session_id.as_ref();
+        let (why, remedy) = if !route.delivery_mode.needs_outbox() {
+            (
+                format!("route \"{}\" has no outbox: {} holds its messages at the source", route.id, route.delivery_mode.as_str()),
+                "remove it".to_owned(),
+            )
+        } else if let Some(feeds) = feeds.filter(|feeds| *feeds != session) {
+            (
+                format!(
+                    "messages of route \"{}\" wait in the outbox of session \"{feeds}\", which receives them, under its lease",
+                    route.id
+                ),
+                format!("remove it, or write `session_id: {feeds}`"),
+            )
+        } else if feeds.is_none() {
+            (
+                format!(
+                    "messages of route \"{}\" come from a queue and wait in an outbox of its receiver, which belongs to no session",
+                    route.id
+                ),
+                "remove it".to_owned(),
+            )
+        } else {
+            continue;
+        };
+        check.error("E_BINDING_SESSION", &format!("bindings[{index}].session_id"), &["routes", "receivers", "sessions"], why, remedy);
     }
 }
 
@@ -290,8 +356,7 @@ fn direct_hold(check: &mut Check<'_>, at: &str, route: &Route) {
     let config = check.config;
     let mode_at = format!("{at}.delivery_mode");
     for id in &route.bindings {
-        let target =
-            config.binding(id).and_then(|binding| binding.session_id.as_ref().or(config.sender(&binding.sender_id)?.session_id.as_ref()));
+        let target = config.binding(id).and_then(|binding| config.sender(&binding.sender_id)?.session_id.as_ref());
         if let Some(session) = target.and_then(|id| config.session(id)).filter(|session| session.session_mode == SessionMode::Exclusive) {
             check.error(
                 "E_DIRECT_HOLD_LEASE",
@@ -385,16 +450,27 @@ fn source(check: &mut Check<'_>, at: &str, route: &Route) {
         let Some(binding) = check.config.binding(id) else {
             continue;
         };
-        let same = check.config.sender(&binding.sender_id).and_then(|sender| sender.session_id.as_ref()) == Some(&session.id);
-        if same && receiver.topics.iter().any(|topic| is_met(&topic.topic, &binding.address)) {
-            check.warning(
-                "W_LOOP",
-                &format!("{at}.bindings"),
-                &[],
-                format!("binding \"{id}\" publishes to a topic that the same session subscribes to: messages would go round in circles"),
-                "publish to another topic",
-            );
-        }
+        let Some(sender) = check.config.sender(&binding.sender_id).filter(|sender| sender.session_id.as_ref() == Some(&session.id)) else {
+            continue;
+        };
+        let is_met = |address: &str| receiver.topics.iter().any(|topic| is_met(&topic.topic, address));
+        // The default topic is for what the address does not fit, and a plain one fits everything.
+        let templated = Address::parse(&binding.address).is_some_and(|address| address.has_placeholders());
+        let otherwise = sender.options.default_topic.as_deref().filter(|_| templated);
+        let publishes = if is_met(&binding.address) {
+            format!("binding \"{id}\" publishes")
+        } else if otherwise.is_some_and(is_met) {
+            format!("what does not fit the address of binding \"{id}\" is published by its sender's default_topic")
+        } else {
+            continue;
+        };
+        check.warning(
+            "W_LOOP",
+            &format!("{at}.bindings"),
+            &["senders", "bindings"],
+            format!("{publishes} to a topic that the same session subscribes to: messages would go round in circles"),
+            "publish to another topic",
+        );
     }
 }
 
@@ -458,6 +534,19 @@ fn unused(check: &mut Check<'_>) {
             format!("no route sends to binding \"{}\"", binding.id),
             "name it in a route, or remove it",
         );
+    }
+    for (index, sender) in config.senders.iter().enumerate().filter(|(_, sender)| sender.options.default_topic.is_some()) {
+        let addresses = config.bindings.iter().filter(|binding| binding.sender_id == sender.id);
+        let mut addresses = addresses.filter_map(|binding| Address::parse(&binding.address));
+        if !addresses.any(|address| address.has_placeholders()) {
+            check.warning(
+                "W_DEFAULT_TOPIC",
+                &format!("senders[{index}].options.default_topic"),
+                &["bindings"],
+                format!("no binding of sender \"{}\" has a placeholder in its address: nothing ever goes to default_topic", sender.id),
+                "remove it, or write an address with a `{header}` in it",
+            );
+        }
     }
     if config.routes.is_empty() {
         check.warning("W_NO_ROUTES", "routes", &[], "no route: nothing will be moved", "add a route from a receiver to a binding");

@@ -116,9 +116,10 @@ impl DrainCeiling {
 pub struct Cluster {
     /// Where this replica is reached by others, by capability: `http: http://host:8082`. Not a list of peers. Left out: found out by itself.
     pub endpoints: BTreeMap<String, String>,
-    /// What proves that an owner is gone: `ttl`, its lease unchanged for a full `lease_ttl`; `ecs_stopped`, ECS reporting its task as stopped.
+    /// What proves that an owner is gone: `ttl`, its lease unchanged for a full `lease_ttl`, which always has to be among them; `ecs_stopped`, ECS reporting
+    /// its task on Fargate as stopped. Where a process is no task of ECS the latter is left out, with a warning.
     pub takeover_evidence: Vec<Evidence>,
-    /// How often ECS is asked, while a renewal is overdue.
+    /// How often ECS is asked at most, while a renewal is overdue or after a hint.
     pub evidence_poll: Span,
     /// How often each process with an exclusive session, or of a clustered bridge, writes its row among the members although nothing changed.
     pub member_interval: Span,
@@ -211,7 +212,7 @@ pub struct Http {
     pub admin_addr: ListenAddr,
     /// Where health, readiness, metrics and the status page are served.
     pub monitor_addr: ListenAddr,
-    /// Where messages of HTTP receivers and of other replicas come in. Opened only where something needs it: so far hints, see `hint_token`.
+    /// Where messages of HTTP receivers and hints of other replicas come in. Opened only where there is a receiver with `transport: http`, or a `hint_token`.
     pub transport_addr: ListenAddr,
     /// By what replicas recognise each other's hints that a lease is free: at least 16 characters, the same on all, from the environment. Left out:
     /// no hints are sent or taken, and a planned hand-over waits for the next look of a standby (`acquire_poll_interval`).

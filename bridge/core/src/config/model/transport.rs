@@ -13,6 +13,8 @@ pub enum Transport {
     Mqtt,
     /// Amazon SQS.
     Sqs,
+    /// Posts to this program's own transport port; for receivers only.
+    Http,
 }
 
 /// A connection to an MQTT broker.
@@ -263,13 +265,13 @@ pub struct Tls {
     pub key_pem: Option<Secret>,
 }
 
-/// Where messages come from: either a session's topics, or a queue.
+/// Where messages come from: a session's topics, a queue, or whoever posts them.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Receiver {
     /// Its name.
     pub id: Id,
-    /// `sqs`, for a receiver without a session.
+    /// `sqs` or `http`, for a receiver without a session. What is posted to `/transport/http/receivers/ID/messages` on `http.transport_addr` is answered with 202 once the outbox keeps it; any replica may be asked.
     #[serde(default)]
     pub transport: Option<Transport>,
     /// The session that it receives from, for MQTT.
@@ -278,7 +280,7 @@ pub struct Receiver {
     /// What it subscribes to, for MQTT.
     #[serde(default)]
     pub topics: Vec<Topic>,
-    /// Options of an SQS receiver.
+    /// Options of its transport.
     #[serde(default)]
     pub options: ReceiverOptions,
 }
@@ -320,10 +322,23 @@ impl Default for SubscriptionTuning {
     }
 }
 
-/// Options of an SQS receiver.
+/// What becomes of a message that the broker kept for later subscribers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Retained {
+    /// It goes on like any other, marked as retained.
+    #[default]
+    Forward,
+    /// It is acknowledged, counted and dropped.
+    Skip,
+}
+
+/// Options of a receiver: `retained` of one of an MQTT session, `token`, `max_body_bytes` and `fail_open` of one that is posted to, all others of one of a queue.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ReceiverOptions {
+    /// MQTT: what becomes of messages that the broker kept for later subscribers, which it sends with every new subscription, and for ephemeral sessions with every connection. `forward`: each copy goes on, marked as retained. `skip`: they are acknowledged and dropped, counted with the reason `retained`; what is published while the session subscribes is no such message, whatever its publisher asked for.
+    pub retained: Retained,
     /// The queue's URL. This or `queue_name`.
     pub queue_url: Option<String>,
     /// The queue's name. This or `queue_url`.
@@ -357,11 +372,19 @@ pub struct ReceiverOptions {
     pub poison_max_receives: u32,
     /// Whether poison is dropped where the queue has no redrive policy.
     pub poison_drop_without_dlq: bool,
+    /// HTTP, required: what callers show as a bearer token or as `X-API-Key`: at least 16 characters, the same on every replica, from the environment.
+    pub token: Option<Secret>,
+    /// HTTP: the largest body, in bytes, up to 1 MiB. What the outbox cannot keep in one row is refused too (DynamoDB: 400 KB after compression).
+    #[schemars(range(min = 1, max = 1_048_576))]
+    pub max_body_bytes: u32,
+    /// HTTP, for routes of an exclusive session: whether a post is taken by whoever gets it where the owner is unknown or does not answer. It waits in the mailbox for the next owner then. False: it is refused with 502 or 503, and the caller posts it again.
+    pub fail_open: bool,
 }
 
 impl Default for ReceiverOptions {
     fn default() -> Self {
         Self {
+            retained: Retained::Forward,
             queue_url: None,
             queue_name: None,
             region: None,
@@ -377,6 +400,9 @@ impl Default for ReceiverOptions {
             credentials_uri: None,
             poison_max_receives: 0,
             poison_drop_without_dlq: false,
+            token: None,
+            max_body_bytes: 1_048_576,
+            fail_open: false,
         }
     }
 }
@@ -445,7 +471,7 @@ pub struct Binding {
     pub id: Id,
     /// The sender that reaches it.
     pub sender_id: Id,
-    /// Whose lease guards its outbox. Left out: the route's session.
+    /// The session in whose outbox its messages wait, under that one's lease. It can only be the session that feeds the routes of this binding, as where it is left out: nobody else writes into a log.
     #[serde(default)]
     pub session_id: Option<Id>,
     /// The topic or queue, for MQTT the topic to publish to; `{header}` is replaced by a header of the message, and a message without that header goes to the sender's `default_topic`, else it is dead-lettered as `ADDRESS_TEMPLATE`.
