@@ -14,6 +14,8 @@ use crate::http::tls::ListenerTls;
 use crate::http::transport::Transport;
 use crate::members::Membership;
 use crate::parts::SessionParts;
+use crate::protection::Protector;
+use crate::retention::Retention;
 use crate::run::{RunError, SessionEnd};
 use crate::status::StatusBoard;
 use crate::telemetry::collect::Collector;
@@ -72,12 +74,16 @@ pub struct Program {
     pub listeners: Listeners,
     /// Looks at the bridge as a whole, where there is more than this process.
     pub fleet_reader: Option<FleetReader>,
-    /// Where other members' hints are taken, and on what.
+    /// Where other members' hints and posts are taken, and on what.
     pub transport: Option<(Transport, TcpListener)>,
     /// Keeps this process's row among the members.
     pub membership: Option<Membership>,
+    /// Keeps deployments from stopping this process while it owns a session, where ECS can be asked for that.
+    pub protector: Option<Protector>,
     /// Watches the whole bridge, where this process has that role.
     pub control: Option<Control>,
+    /// Deletes dead letters once they are too old, where their store does not.
+    pub retention: Option<Retention>,
     /// Where embedded metrics are made, if they are wanted.
     pub exporter: Option<Exporter>,
     /// Where metrics are taken from.
@@ -113,6 +119,8 @@ pub async fn run(program: Program, mut signals: Signals) -> End {
         transport,
         membership,
         control,
+        protector,
+        retention,
         exporter,
         collector,
         status,
@@ -137,13 +145,19 @@ pub async fn run(program: Program, mut signals: Signals) -> End {
         services.spawn(emf::run(exporter, collector, quit.clone()));
     }
     if let Some((transport, listener)) = transport {
-        services.spawn(transport.serve(listener, Bounds::default(), quit.clone()));
+        services.spawn(transport.serve(listener, Bounds::of_posts(), quit.clone()));
     }
     if let Some(membership) = membership {
         services.spawn(membership.run(quit.clone()));
     }
     if let Some(control) = control {
         services.spawn(control.run(quit.clone()));
+    }
+    if let Some(protector) = protector {
+        services.spawn(protector.run(quit.clone()));
+    }
+    if let Some(retention) = retention {
+        services.spawn(retention.run(quit.clone()));
     }
     let mut loops = JoinSet::new();
     for parts in sessions {

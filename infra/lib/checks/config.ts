@@ -65,12 +65,14 @@ function cluster(config: BridgeConfig): SynthFault[] {
     );
   }
   const transport = config.http?.transport_addr;
-  if (config.http?.hint_token !== undefined && transport !== undefined && !reachable(transport)) {
+  const posted = (config.receivers ?? []).some((receiver) => receiver.transport === "http");
+  const listens = config.http?.hint_token !== undefined || posted;
+  if (listens && transport !== undefined && !reachable(transport)) {
     faults.push(
       refuse(
         "CAUSEWAY_CFG_015",
         "http.transport_addr",
-        `no hint would come in at ${transport}: the tasks reach each other on port ${PORTS.transport} alone`,
+        `neither hints nor posts would come in at ${transport}: the tasks reach each other on port ${PORTS.transport} alone`,
       ),
     );
   }

@@ -1,6 +1,7 @@
 //! What the end-to-end tests have in common: a run of real processes with a publisher at one end and consumers at the other.
 
 mod backlog;
+pub mod browser;
 pub mod log;
 pub mod runbook;
 pub mod wire;
@@ -450,6 +451,11 @@ impl Run {
             );
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
+    }
+
+    /// Notes that these messages were handed to the bridge by another way than its broker, and accepted.
+    pub fn posted(&mut self, numbers: std::ops::Range<u64>) {
+        self.published.acknowledged.extend(numbers);
     }
 
     /// Notes that something may have repeated messages.

@@ -240,6 +240,21 @@ impl Config {
         self.session(self.receiver(&route.receiver_id)?.session_id.as_deref()?)
     }
 
+    /// The session whose owner carries a route's messages: the one that feeds it, or the one that a route of an HTTP receiver names; `None` where there
+    /// is none, and the receiver has an owner loop of its own.
+    #[must_use]
+    pub fn carrier(&self, route: &Route) -> Option<&Session> {
+        let receiver = self.receiver(&route.receiver_id)?;
+        if receiver.is_http() { self.session(&route.session.as_ref()?.session_id) } else { self.session(receiver.session_id.as_deref()?) }
+    }
+
+    /// The name under which a route's messages are kept, told and counted: that of the session that carries them, else the receiver's own.
+    #[must_use]
+    pub fn carrier_name(&self, route: &Route) -> Option<String> {
+        let receiver = self.receiver(&route.receiver_id)?;
+        Some(self.carrier(route).map_or_else(|| receiver.source_name(), |session| session.id.to_string()))
+    }
+
     /// The block of the first route that speaks about this session's lease. All of them say the same.
     #[must_use]
     pub fn session_block(&self, session_id: &str) -> Option<&RouteSession> {
@@ -479,10 +494,18 @@ impl Receiver {
         self.transport == Some(Transport::Sqs) && self.session_id.is_none()
     }
 
-    /// The name under which what it receives is kept, told and counted: that of its session, or for a queue `sqs:` and its own.
+    /// Whether messages are posted to it.
+    #[must_use]
+    pub fn is_http(&self) -> bool {
+        self.transport == Some(Transport::Http) && self.session_id.is_none()
+    }
+
+    /// The name under which what it receives is kept, told and counted, where no route says otherwise: that of its session, or `sqs:` or `http:` and
+    /// its own.
     #[must_use]
     pub fn source_name(&self) -> String {
-        self.session_id.as_ref().map_or_else(|| format!("sqs:{}", self.id), ToString::to_string)
+        let scheme = if self.is_http() { "http" } else { "sqs" };
+        self.session_id.as_ref().map_or_else(|| format!("{scheme}:{}", self.id), ToString::to_string)
     }
 }
 

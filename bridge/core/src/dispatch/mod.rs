@@ -30,10 +30,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use thiserror::Error;
 
+/// Stands for the receiver of a message that none asked for: the broker still keeps a subscription of an earlier configuration.
+pub const NO_RECEIVER: &str = "";
+
 /// A message that came.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival<'m> {
-    /// The receiver that it came by.
+    /// The receiver that it came by; [`NO_RECEIVER`] where none asked for it.
     pub receiver: &'m Arc<str>,
     /// When, by this host's wall clock.
     pub received_at: UnixMillis,
@@ -46,6 +49,10 @@ pub struct Arrival<'m> {
 pub struct Dispatch {
     bridge: String,
     routes: Vec<RouteDispatch>,
+    /// The receiver of the session's own, which has to do with what none asked for.
+    subscriber: Option<Arc<str>>,
+    /// Whether that is kept as a dead letter. Else it goes on like a message of that receiver.
+    keeps_unasked: bool,
 }
 
 /// What became of a message.
@@ -78,7 +85,7 @@ struct Bound {
     address: Address,
     /// The topic of messages that `address` does not fit.
     otherwise: Option<Arc<str>>,
-    /// Whether what goes there for the first time is marked as forwarded. Not where it goes from a broker to a queue: whatever goes in circles has to be
+    /// Whether what goes there for the first time is marked as forwarded. Not where it goes from a broker or a caller to a queue: whatever goes in circles has to be
     /// published again, or to come from a queue, and a plain message keeps its attributes.
     marks: bool,
 }
@@ -137,8 +144,10 @@ impl Dispatch {
     /// # Errors
     /// The first of them that cannot be compiled.
     pub fn compile<'c>(config: &'c Config, routes: impl IntoIterator<Item = &'c Route>) -> Result<Self, DispatchError> {
-        let routes = routes.into_iter().map(|route| RouteDispatch::compile(config, route)).collect::<Result<_, _>>()?;
-        Ok(Self { bridge: config.bridge.id.to_string(), routes })
+        let routes = routes.into_iter().map(|route| RouteDispatch::compile(config, route)).collect::<Result<Vec<_>, _>>()?;
+        let subscribes = |route: &&RouteDispatch| config.receiver(&route.receiver).is_some_and(|receiver| receiver.session_id.is_some());
+        let subscriber = routes.iter().find(subscribes).map(|route| Arc::clone(&route.receiver));
+        Ok(Self { bridge: config.bridge.id.to_string(), routes, subscriber, keeps_unasked: config.stores.dlq.is_some() })
     }
 
     /// Without a configuration: what comes by a receiver goes, by each of its routes, to the first binding that is told of that route. Each of `legs` is
@@ -160,13 +169,18 @@ impl Dispatch {
                 });
             }
         }
-        Self { bridge: String::new(), routes }
+        let subscriber = routes.first().map(|route: &RouteDispatch| Arc::clone(&route.receiver));
+        Self { bridge: String::new(), routes, subscriber, keeps_unasked: false }
     }
 
-    /// The entries of a message.
+    /// The entries of a message. What no receiver asked for is that of the session's own; where there is a store for dead letters each entry is refused for that,
+    /// and keeps the binding that it would have gone to.
     #[must_use]
     pub fn entries(&self, arrival: &Arrival<'_>, ids: &mut IdSequence) -> Dispatched {
         let mut dispatched = Dispatched::default();
+        let unasked = &**arrival.receiver == NO_RECEIVER;
+        let receiver = self.subscriber.as_ref().filter(|_| unasked).unwrap_or(arrival.receiver);
+        let arrival = &Arrival { receiver, ..*arrival };
         for route in self.routes.iter().filter(|route| route.receiver == *arrival.receiver) {
             if arrival.message.retain && route.skips_retained {
                 dispatched.retained.push(Arc::clone(&route.id));
@@ -177,7 +191,10 @@ impl Dispatch {
             match route.handle(&mut message, hops) {
                 Some(ways) => {
                     let last = ways.len().saturating_sub(1);
-                    for (nth, way) in ways.into_iter().enumerate() {
+                    for (nth, mut way) in ways.into_iter().enumerate() {
+                        if unasked && self.keeps_unasked {
+                            way.refusal.get_or_insert_with(subscription_removed);
+                        }
                         // Most messages go one way: that one gets the message itself.
                         let mut copy = if nth == last { core::mem::take(&mut message) } else { message.clone() };
                         if way.marks || hops > 0 {
@@ -220,6 +237,11 @@ impl Dispatch {
         (entry.binding, entry.address, entry.refusal) = (way.binding, way.address, way.refusal);
         entry
     }
+}
+
+fn subscription_removed() -> Refusal {
+    let detail = "no filter of the configuration asks for its topic: the broker kept a subscription of an earlier one; it is put back once such a filter is added again";
+    Refusal { code: FaultCode::SubscriptionRemoved, detail: detail.to_owned() }
 }
 
 /// Where a message goes, or why it goes nowhere.
@@ -281,8 +303,9 @@ impl RouteDispatch {
             let sender = config.sender(&binding.sender_id);
             let to_queue = sender.is_some_and(|sender| sender.session_id.is_none());
             let otherwise = sender.and_then(|sender| sender.options.default_topic.as_deref()).map(Into::into);
-            let from_broker = config.source_session(route).is_some();
-            Ok(Bound { id: id.as_str().into(), address, otherwise, marks: !(from_broker && to_queue) })
+            let from_queue =
+                config.receiver(&route.receiver_id).is_some_and(|receiver| receiver.session_id.is_none() && !receiver.is_http());
+            Ok(Bound { id: id.as_str().into(), address, otherwise, marks: from_queue || !to_queue })
         };
         let bindings = route.bindings.iter().map(bind).collect::<Result<Vec<_>, _>>()?;
         if bindings.is_empty() {

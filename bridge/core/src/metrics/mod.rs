@@ -7,6 +7,7 @@ pub mod emf;
 
 pub use catalog::{CATALOG, Metric};
 
+use crate::ingress::Unknown;
 use crate::outcome::FaultCode;
 
 /// In front of every name on `/metrics`.
@@ -109,6 +110,12 @@ pub enum Label {
     FailoverCause,
     /// Whether the successor stood by.
     FailoverStart,
+    /// A receiver's id.
+    Receiver,
+    /// How a post ended.
+    PostResult,
+    /// Why nobody is known to own a session.
+    UnknownOwner,
 }
 
 impl Label {
@@ -126,6 +133,9 @@ impl Label {
             Self::Version => "version",
             Self::FailoverCause => "cause",
             Self::FailoverStart => "start",
+            Self::Receiver => "receiver",
+            Self::PostResult => "result",
+            Self::UnknownOwner => "reason",
         }
     }
 
@@ -143,6 +153,9 @@ impl Label {
             Self::Version => "Version",
             Self::FailoverCause => "Cause",
             Self::FailoverStart => "Start",
+            Self::Receiver => "Receiver",
+            Self::PostResult => "Result",
+            Self::UnknownOwner => "Reason",
         }
     }
 
@@ -151,7 +164,7 @@ impl Label {
     pub fn values(self) -> Option<Vec<&'static str>> {
         let codes = || FaultCode::ALL.iter().map(|code| code.as_str());
         match self {
-            Self::Route | Self::Session | Self::Sender | Self::Version => None,
+            Self::Route | Self::Session | Self::Sender | Self::Receiver | Self::Version => None,
             Self::DropReason => Some(DropReason::ALL.iter().map(|reason| reason.as_str()).collect()),
             Self::FaultCode => Some(codes().collect()),
             Self::SendCode => Some(core::iter::once("NONE").chain(codes()).collect()),
@@ -159,6 +172,8 @@ impl Label {
             Self::AppendResult => Some(AppendResult::ALL.iter().map(|result| result.as_str()).collect()),
             Self::FailoverCause => Some(FailoverCause::ALL.iter().map(|cause| cause.as_str()).collect()),
             Self::FailoverStart => Some(FailoverStart::ALL.iter().map(|start| start.as_str()).collect()),
+            Self::PostResult => Some(PostResult::ALL.iter().map(|result| result.as_str()).collect()),
+            Self::UnknownOwner => Some(Unknown::ALL.iter().map(|why| why.as_str()).collect()),
         }
     }
 }
@@ -188,6 +203,38 @@ impl AppendResult {
             Self::NotDone => "not_done",
             Self::Unknown => "unknown",
             Self::Fenced => "fenced",
+        }
+    }
+}
+
+/// How a post ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PostResult {
+    /// It stands in the mailbox.
+    Accepted,
+    /// It was accepted before.
+    Repeated,
+    /// The owner has it.
+    Forwarded,
+    /// The caller has to change something.
+    Refused,
+    /// The caller has to come again.
+    Unavailable,
+}
+
+impl PostResult {
+    /// Every result.
+    pub const ALL: &'static [Self] = &[Self::Accepted, Self::Repeated, Self::Forwarded, Self::Refused, Self::Unavailable];
+
+    /// The label's value.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Accepted => "accepted",
+            Self::Repeated => "repeated",
+            Self::Forwarded => "forwarded",
+            Self::Refused => "refused",
+            Self::Unavailable => "unavailable",
         }
     }
 }

@@ -102,7 +102,7 @@ impl Routes {
     /// Where the bridge's name cannot name a mailbox.
     pub fn of(bridge: &str, config: &Config) -> Result<Self, IdentityError> {
         let facts = |route: &Route| {
-            let session = config.receiver(&route.receiver_id).map(Receiver::source_name).unwrap_or_default();
+            let session = config.carrier_name(route).unwrap_or_default();
             let bindings = route.bindings.iter().filter_map(|id| config.binding(id)).map(|binding| BindingFacts {
                 destination: Destination {
                     bridge: bridge.to_owned(),
@@ -115,8 +115,8 @@ impl Routes {
             RouteFacts { bindings: bindings.collect(), outbox: route.delivery_mode.needs_outbox(), session }
         };
         let known = config.routes.iter().map(|route| (route.id.to_string(), facts(route))).collect();
-        let queues = config.receivers.iter().filter(|receiver| receiver.is_queue()).map(Receiver::source_name);
-        Self::with(bridge, known, config.sessions.iter().map(|session| session.id.to_string()).chain(queues).collect())
+        let alone = config.receivers.iter().filter(|receiver| receiver.session_id.is_none()).map(Receiver::source_name);
+        Self::with(bridge, known, config.sessions.iter().map(|session| session.id.to_string()).chain(alone).collect())
     }
 
     /// The bridge.

@@ -322,9 +322,16 @@ impl Owner {
                     lane.anchored = anchored;
                 }
             }
-            Some(WriterEvent::Opened { head, drained, anchor }) => self.lane_opened(id, head, drained, anchor),
-            Some(WriterEvent::Stored(stored)) => self.stored(id, stored),
-            Some(WriterEvent::MailGone(pieces)) => self.mail_gone(now, pieces),
+            Some(WriterEvent::Opened { head, drained, anchor }) => self.lane_opened(now, id, head, drained, anchor),
+            Some(WriterEvent::Stored(stored)) => self.stored(now, id, stored),
+            Some(WriterEvent::MailGone { pieces, strays }) => {
+                let room = self.has_room(id);
+                if let (Some(strays), Some(lane)) = (strays, self.lanes.get_mut(id.index())) {
+                    // Without room they are read back, like everything else.
+                    lane.loader.offer(strays, room);
+                }
+                self.mail_gone(now, pieces);
+            }
             Some(WriterEvent::Retired) | None => {}
         }
     }
@@ -350,10 +357,10 @@ impl Owner {
         }
     }
 
-    fn stored(&mut self, id: LaneId, stored: Stored) {
+    fn stored(&mut self, now: Instant, id: LaneId, stored: Stored) {
         let room = self.has_room(id);
         let Some(lane) = self.lanes.get_mut(id.index()) else { return };
-        lane.settled.made_durable(stored.drained());
+        lane.made_durable(now, stored.drained());
         self.effects.push(Effect::Observe(Observation::Stored {
             entries: stored.entries().len(),
             bytes: stored.bytes(),

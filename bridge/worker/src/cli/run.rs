@@ -5,10 +5,13 @@ use super::{ConfigArgs, load};
 use crate::control::{Control, Singleton, WatchedSession};
 use crate::hints::HintBoard;
 use crate::http::origins::Origins;
+use crate::http::posts::PostBoard;
 use crate::http::{self, admin::Admin, listeners::Listeners, monitor::Monitor, transport::Transport};
 use crate::instance;
 use crate::members::{Membership, stale_after};
 use crate::parts::{LogKind, SessionParts};
+use crate::protection::{Agent, Protector};
+use crate::retention::Retention;
 use crate::status::StatusBoard;
 use crate::step_down::StepDowns;
 use crate::supervisor::{self, End, Program, Signals};
@@ -16,7 +19,7 @@ use crate::telemetry::Metrics;
 use crate::telemetry::collect::Collector;
 use crate::telemetry::emf::Exporter;
 use crate::telemetry::logs;
-use crate::wiring::{self, HintPlan, ProcessPlan, Purpose, Shared, StoreSet, WiringError};
+use crate::wiring::{self, ProcessPlan, Purpose, Shared, StoreSet, WiringError};
 use causeway_core::config::{Config, Loaded, Secret};
 use causeway_core::outcome::{Fault, FaultClass, FaultCode};
 use causeway_core::timing::Nanos;
@@ -72,16 +75,14 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
     let signals = Signals::new()?;
     let listeners = Listeners::open(&process).await?;
     let hints = HintBoard::default();
-    let transport = match &process.hints {
-        Some(HintPlan { addr, token }) => {
-            let listener = http::bind("http.transport_addr", *addr).await?;
-            Some((Transport::new(hints.clone(), token.reveal()), listener))
-        }
+    let transport = match process.transport_addr {
+        Some(addr) => Some(http::bind("http.transport_addr", addr).await?),
         None => None,
     };
     let task = instance::ecs_task().await;
     let instance_id = instance::instance_id(process.instance_name.as_deref(), task.as_ref());
-    let listens_on = transport.as_ref().and_then(|(_, listener)| listener.local_addr().ok());
+    let agent = task.as_ref().filter(|_| args.role == Role::Worker).and_then(|_| Agent::of_the_environment());
+    let listens_on = transport.as_ref().and_then(|listener| listener.local_addr().ok());
     let aws = wiring::aws(config).await;
     let stores = StoreSet::open(&config.stores, aws.as_ref(), Purpose::Run)?;
     let sinks = wiring::sinks(config, aws.as_ref())?;
@@ -96,7 +97,7 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
         owner: format!("{instance_id}#{nonce:016x}"),
         nonce,
         looks_late: args.role == Role::Control,
-        tasks: wiring::tasks(config, aws.as_ref(), task.as_ref(), args.role == Role::Control),
+        tasks: wiring::tasks(config, aws.as_ref(), task.as_ref(), args.role == Role::Control || agent.is_some()),
         facts: instance::facts(&process.endpoints, task.as_ref(), listens_on),
         hints,
         step_downs: StepDowns::default(),
@@ -106,9 +107,26 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
         stop: stop.clone(),
     };
     let mut sessions = wiring::sessions(config, &stores, &sinks, aws.as_ref(), &shared)?;
+    let posts = wiring::post_board(&process.posts, &sessions, &shared)?;
+    let transport = transport.map(|listener| (transport_of(process.hint_token.as_ref(), posts, &shared.hints), listener));
     let adoption = wiring::adoption(config, &mut sessions, &shared);
     let membership = stores.leases.clone().zip(process.member_interval);
     let membership = membership.map(|(leases, interval)| membership_of(leases, interval, &process.bridge, args.role, &shared));
+    let stale_after = stale_after(config.bridge.cluster.member_interval.get());
+    let protector = agent.zip(task.as_ref()).zip(stores.leases.clone()).map(|((agent, task), leases)| {
+        let asked = sessions.iter().filter(|parts| matches!(parts.kind, LogKind::OfSession)).filter_map(|parts| parts.lease.as_ref());
+        Protector {
+            agent,
+            status: status.clone(),
+            leases,
+            tasks: shared.tasks.clone(),
+            bridge: process.bridge.clone(),
+            task: task.arn.clone(),
+            stale_after,
+            asked: asked.map(|lease| Arc::clone(&lease.asked)).collect(),
+            clock: clock.clone(),
+        }
+    });
     let (fleet, fleet_reader) = wiring::fleet(&stores, &process, &shared);
     let admin = match &process.admin {
         Some(plan) => {
@@ -118,6 +136,8 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
         None => None,
     };
     let control = control_of(config, &process, args.role, stores.leases.as_ref(), &sessions, &shared);
+    let retention =
+        stores.old_letters.clone().map(|(letters, keep)| Retention { letters, keep, clock: clock.clone(), metrics: metrics.clone() });
     let (topics, queues) = sinks.into_iter().partition(|(id, _)| config.sender(id).is_some_and(|sender| sender.session_id.is_some()));
     let collector = Collector { metrics, status: status.clone(), outbox: stores.outbox.clone(), queues, topics };
     let key = process.monitor_key.as_ref().map(Secret::reveal);
@@ -137,6 +157,8 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
         transport,
         membership,
         control,
+        protector,
+        retention,
         exporter,
         collector,
         status,
@@ -148,6 +170,15 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
         End::Fault => exit::FAULT,
         End::SecondSignal => exit::SECOND_SIGNAL,
     }))
+}
+
+/// What comes in by the transport port.
+fn transport_of(hint_token: Option<&Secret>, posts: Option<PostBoard>, hints: &HintBoard) -> Transport {
+    let transport = hint_token.map_or_else(Transport::default, |token| Transport::new(hints.clone(), token.reveal()));
+    match posts {
+        Some(posts) => transport.with_posts(posts),
+        None => transport,
+    }
 }
 
 /// This process among the members of its bridge.

@@ -2,13 +2,18 @@
 
 pub mod admin;
 mod auth;
+mod forward;
 pub mod listeners;
 pub mod monitor;
 pub mod origins;
 mod page;
+pub mod posts;
 pub mod serve;
+mod source;
 pub mod tls;
 pub mod transport;
+
+pub use source::PostSource;
 
 use core::net::SocketAddr;
 use std::io;

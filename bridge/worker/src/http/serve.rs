@@ -42,6 +42,14 @@ impl Default for Bounds {
     }
 }
 
+impl Bounds {
+    /// For the port that messages are posted to: many callers, and a post that is passed on to an owner that is just changing takes its time.
+    #[must_use]
+    pub fn of_posts() -> Self {
+        Self { connections: 128, request: causeway_core::ingress::PATIENCE + Duration::from_secs(10), ..Self::default() }
+    }
+}
+
 /// Pause after a refused `accept`: the process has no file left, or the client is gone already.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 

@@ -1,6 +1,7 @@
-//! The port between members: so far the hints.
+//! The port between members, and of those who post messages.
 
 use super::auth::ApiKey;
+use super::posts::PostBoard;
 use super::serve::{Bounds, serve};
 use crate::hints::{Hint, HintBoard, PATH, SPACING, Taken};
 use axum::extract::rejection::JsonRejection;
@@ -18,28 +19,46 @@ use tokio_util::sync::CancellationToken;
 /// A hint is a session's name.
 const MAX_BODY_BYTES: usize = 4 * 1024;
 
-/// What members say to each other.
-#[derive(Clone, Debug)]
+/// What comes in by the port: hints of members, and posts of whoever may.
+#[derive(Clone, Debug, Default)]
 pub struct Transport {
-    hints: HintBoard,
+    hints: Option<Hints>,
+    posts: Option<PostBoard>,
+}
+
+#[derive(Clone, Debug)]
+struct Hints {
+    board: HintBoard,
     token: ApiKey,
 }
 
 impl Transport {
-    /// Takes hints from whoever knows `token`.
+    /// Takes hints from whoever knows `token`, and nothing else.
     #[must_use]
     pub fn new(hints: HintBoard, token: &str) -> Self {
-        Self { hints, token: ApiKey::new(token) }
+        Self { hints: Some(Hints { board: hints, token: ApiKey::new(token) }), posts: None }
+    }
+
+    /// Takes posts too.
+    #[must_use]
+    pub fn with_posts(self, posts: PostBoard) -> Self {
+        Self { posts: Some(posts), ..self }
     }
 
     /// Its routes.
     pub fn router(self) -> Router {
-        Router::new()
-            .route(PATH, post(hint))
-            .route_layer(middleware::from_fn_with_state(self.clone(), authorize))
-            .fallback(|| async { answer(StatusCode::NOT_FOUND, "no such page") })
-            .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
-            .with_state(self)
+        let mut router = Router::new();
+        if let Some(hints) = self.hints {
+            let hinted = Router::new()
+                .route(PATH, post(hint))
+                .route_layer(middleware::from_fn_with_state(hints.clone(), authorize))
+                .layer(DefaultBodyLimit::max(MAX_BODY_BYTES));
+            router = router.merge(hinted.with_state(hints));
+        }
+        if let Some(posts) = self.posts {
+            router = router.merge(posts.router());
+        }
+        router.fallback(|| async { answer(StatusCode::NOT_FOUND, "no such page") })
     }
 
     /// Serves on `listener` until `stop`.
@@ -49,20 +68,20 @@ impl Transport {
 }
 
 /// Before the body is read: who does not know the token learns nothing.
-async fn authorize(State(transport): State<Transport>, request: Request, next: Next) -> Response {
-    if transport.token.admits(request.headers()) {
+async fn authorize(State(hints): State<Hints>, request: Request, next: Next) -> Response {
+    if hints.token.admits(request.headers()) {
         next.run(request).await
     } else {
         answer(StatusCode::UNAUTHORIZED, "send http.hint_token as a bearer token")
     }
 }
 
-async fn hint(State(transport): State<Transport>, body: Result<Json<Hint>, JsonRejection>) -> Response {
+async fn hint(State(hints): State<Hints>, body: Result<Json<Hint>, JsonRejection>) -> Response {
     let hint = match body {
         Ok(Json(hint)) => hint,
         Err(rejection) => return answer(rejection.status(), "a hint is {\"session\": \"NAME\"}"),
     };
-    match transport.hints.take(&hint.session, Instant::now()) {
+    match hints.board.take(&hint.session, Instant::now()) {
         Taken::Looks => (StatusCode::ACCEPTED, Json(json!({ "status": "looking" }))).into_response(),
         Taken::Unknown => answer(StatusCode::NOT_FOUND, "this process has no such exclusive session"),
         Taken::TooSoon => {

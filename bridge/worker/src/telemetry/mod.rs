@@ -11,7 +11,8 @@ pub mod logs;
 pub mod prometheus;
 pub mod registry;
 
-pub use causeway_core::metrics::AppendResult;
+use causeway_core::ingress::Unknown;
+pub use causeway_core::metrics::{AppendResult, PostResult};
 use causeway_core::metrics::{FailoverCause, FailoverStart, Metric};
 use causeway_core::outcome::{Fault, FaultCode, Outcome};
 use core::time::Duration;
@@ -77,6 +78,21 @@ impl Metrics {
     /// A session reached full service with another owner, as one that watches saw it, so many seconds after its former owner failed or gave it back.
     pub fn observe_watched_failover(&self, session: &str, cause: FailoverCause, seconds: f64) {
         self.0.observe(Metric::FleetFailover, &[session, cause.as_str()], [seconds]);
+    }
+
+    /// A message was posted to `receiver`.
+    pub fn count_post(&self, receiver: &str, result: PostResult) {
+        self.0.add(Metric::HttpPosts, &[receiver, result.as_str()], 1.0);
+    }
+
+    /// A post to `receiver` found no owner.
+    pub fn count_unknown_owner(&self, receiver: &str, why: Unknown) {
+        self.0.add(Metric::RouteOwnerUnknown, &[receiver, why.as_str()], 1.0);
+    }
+
+    /// So many dead letters were deleted, because their retention was over.
+    pub fn observe_deleted_letters(&self, letters: usize) {
+        self.0.add(Metric::DlqDeleted, &[], float(letters));
     }
 
     /// Every series that has a value.

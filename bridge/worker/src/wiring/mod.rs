@@ -4,6 +4,7 @@ mod capped;
 mod desk;
 mod lease;
 mod owner;
+mod posts;
 mod process;
 mod receivers;
 mod senders;
@@ -16,7 +17,8 @@ mod tasks;
 pub use desk::{desk, fleet};
 pub use lease::LeasePlan;
 pub use owner::{LegPlan, OwnerPlan, SourcePlan};
-pub use process::{AdminPlan, HintPlan, ProcessPlan, tls_files};
+pub use posts::{PostPlan, board as post_board};
+pub use process::{AdminPlan, ProcessPlan, tls_files};
 pub use receivers::{probe as probe_receiver, queue_options};
 pub use senders::{SenderPlan, SenderWay, sinks};
 pub use source::{MqttPlan, source_options};
@@ -149,7 +151,7 @@ impl Plan {
     }
 }
 
-/// The owner loops' parts, one for each session and each queue that feeds a route, in the order of the configuration. Each is published as not open yet.
+/// The owner loops' parts, one for each session, queue and receiver of posts that feeds a route, in the order of the configuration. Each is published as not open yet.
 ///
 /// # Errors
 /// Every part that cannot be built.
@@ -219,7 +221,7 @@ pub fn topology(config: &Config) -> Value {
             "broker": session.options.session.urls().iter().map(ToString::to_string).collect::<Vec<_>>(),
         })).collect::<Vec<_>>(),
         "receivers": config.receivers.iter().map(|receiver| json!({
-            "id": receiver.id, "session_id": receiver.session_id, "topics": receiver.topics.iter().map(|topic| &topic.topic).collect::<Vec<_>>(),
+            "id": receiver.id, "transport": receiver.transport, "session_id": receiver.session_id, "topics": receiver.topics.iter().map(|topic| &topic.topic).collect::<Vec<_>>(),
         })).collect::<Vec<_>>(),
         "senders": config.senders.iter().map(|sender| json!({ "id": sender.id, "queue_url": senders.get(&*sender.id) })).collect::<Vec<_>>(),
         "bindings": config.bindings.iter().map(|binding| json!({ "id": binding.id, "sender_id": binding.sender_id, "address": binding.address })).collect::<Vec<_>>(),

@@ -7,7 +7,9 @@ use super::lease::LeasePlan;
 use super::source::MqttPlan;
 use super::subscriptions::SubscriptionPlan;
 use super::{Shared, StoreSet, WiringError, receivers, sessions, source};
+use crate::http::PostSource;
 use crate::parts::{LegParts, LogKind, LogLimits, MailboxParts, RandomBits, SessionParts, StartSource};
+use crate::returning::Returning;
 use crate::status::{LeaseStatus, SessionRole, SessionStatus};
 use causeway_aws::{AwsClients, SqsSourceOptions};
 use causeway_core::config::model::{DrainCeiling, OutboxOptions, Route};
@@ -19,12 +21,13 @@ use causeway_core::drain::breaker::BreakerOptions;
 use causeway_core::hold::Order;
 use causeway_core::identity::LogName;
 use causeway_core::mailbox::MailboxName;
+use causeway_core::redrive::Routes;
 use causeway_core::worker::depth::DepthLimit;
 use causeway_core::worker::options::{Delivery, Policy};
-use causeway_ports::Sink;
+use causeway_ports::{Sink, Source};
 use core::time::Duration;
 use std::sync::Arc;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 /// What an owner loop is built from.
 #[derive(Clone, Debug)]
@@ -67,6 +70,8 @@ pub struct OwnerPlan {
     pub source: SourcePlan,
     /// The account of its subscriptions.
     pub subscriptions: Option<SubscriptionPlan>,
+    /// How far back what died of a removed subscription is put back; `None`: it is not.
+    pub returns: Option<Duration>,
 }
 
 /// A route to one of its bindings.
@@ -99,11 +104,13 @@ pub enum SourcePlan {
     Mqtt(Box<MqttPlan>),
     /// A queue.
     Sqs(SqsSourceOptions),
+    /// Whoever posts.
+    Http,
     /// None yet.
     Unknown,
 }
 
-/// What the owner loops are built from: one for each session and each queue that feeds a route, in the order of the configuration. `nonce` is a number
+/// What the owner loops are built from: one for each session, each queue and each receiver of posts that feeds a route, in the order of the configuration. `nonce` is a number
 /// that no other process has.
 ///
 /// # Errors
@@ -111,19 +118,23 @@ pub enum SourcePlan {
 pub fn plan(config: &Config, nonce: u64) -> Result<Vec<OwnerPlan>, Vec<WiringError>> {
     let mut planned = Vec::new();
     for (index, session) in config.sessions.iter().enumerate() {
-        let routes = routes_of(config, |route| config.source_session(route).is_some_and(|feeds| feeds.id == session.id));
+        let routes = routes_of(config, |route| config.carrier(route).is_some_and(|carrier| carrier.id == session.id));
         if !routes.is_empty() {
             planned.push(sessions::plan(config, index, session, &routes, nonce));
         }
     }
-    for (index, receiver) in config.receivers.iter().enumerate().filter(|(_, receiver)| receiver.is_queue()) {
-        let routes = routes_of(config, |route| route.receiver_id == receiver.id);
+    for (index, receiver) in config.receivers.iter().enumerate().filter(|(_, receiver)| receiver.session_id.is_none()) {
+        let routes = routes_of(config, |route| route.receiver_id == receiver.id && config.carrier(route).is_none());
         if !routes.is_empty() {
             planned.push(receivers::plan(config, index, receiver, &routes, nonce));
         }
     }
     if planned.is_empty() {
-        planned.push(Err(WiringError::new("routes", "E_NO_ROUTE", "no route is fed by a session or a queue: there is nothing to run")));
+        planned.push(Err(WiringError::new(
+            "routes",
+            "E_NO_ROUTE",
+            "no route is fed by a session, a queue or posts: there is nothing to run",
+        )));
     }
     let (mut plans, mut errors) = (Vec::new(), Vec::new());
     for plan in planned {
@@ -174,6 +185,7 @@ impl OwnerPlan {
             drain_ceiling: config.bridge.drain_ceiling(),
             source: SourcePlan::Unknown,
             subscriptions: None,
+            returns: None,
         })
     }
 
@@ -189,12 +201,14 @@ impl OwnerPlan {
         aws: Option<&AwsClients>,
         shared: &Shared,
     ) -> Result<SessionParts, WiringError> {
+        let returning = self.returning(config, stores, shared)?;
         let outbox = stores.outbox.clone().filter(|_| self.logged);
         if self.needs_outbox && outbox.is_none() {
             return Err(WiringError::new("stores.outbox", "E_MISSING", "routes need an outbox: configure one"));
         }
         let (name, poll) = self.mailbox;
-        let mailbox = stores.mailbox.clone().filter(|_| self.logged).map(|store| MailboxParts { store, name, poll });
+        let mailbox =
+            stores.mailbox.clone().filter(|_| self.logged).map(|store| MailboxParts { store, name, poll, mailed: Arc::new(Notify::new()) });
         let legs = self.legs.into_iter().map(|leg| leg.parts(sinks)).collect::<Result<Vec<_>, _>>()?;
         let has_lease = self.lease.is_some();
         let parts = SessionParts {
@@ -216,6 +230,7 @@ impl OwnerPlan {
             dead_letters: stores.dead_letters.clone(),
             start_source: self.source.starter(aws, &self.part)?,
             subscriptions: self.subscriptions.and_then(|account| account.parts(stores)),
+            returning,
             random: Arc::new(RandomBits::of_the_system),
             clock: Arc::clone(&shared.clock),
             metrics: shared.metrics.clone(),
@@ -237,6 +252,26 @@ impl OwnerPlan {
     }
 }
 
+impl OwnerPlan {
+    /// What puts back what died of a removed subscription, where there are filters, letters, and a way back for them.
+    fn returning(&self, config: &Config, stores: &StoreSet, shared: &Shared) -> Result<Option<Returning>, WiringError> {
+        let (Some(window), SourcePlan::Mqtt(source)) = (self.returns, &self.source) else { return Ok(None) };
+        let (Some(letters), Some(redrives)) = (&stores.dead_letters, &stores.redrives) else { return Ok(None) };
+        let routes = Routes::of(&config.bridge.id, config).map_err(|error| WiringError::new("bridge.id", "E_ID", error.to_string()))?;
+        Ok(Some(Returning {
+            session: self.name.clone(),
+            filters: source.options.subscriptions.iter().map(|one| one.filter.clone()).collect(),
+            asks: causeway_mqtt::filter::matches,
+            window,
+            routes,
+            letters: Arc::clone(letters),
+            redrives: Arc::clone(redrives),
+            clock: Arc::clone(&shared.clock),
+            request_id: format!("returned-{:016x}", shared.nonce),
+        }))
+    }
+}
+
 impl LegPlan {
     fn parts(self, sinks: &[(String, Arc<dyn Sink>)]) -> Result<LegParts, WiringError> {
         let Self { route, receiver, destination, sender, delivery, depth, breaker, pacing, policy } = self;
@@ -253,6 +288,7 @@ impl SourcePlan {
         match self {
             Self::Mqtt(plan) => Ok(source::starter(plan.named(part)?)),
             Self::Sqs(options) => Ok(receivers::starter(aws.cloned().ok_or_else(|| missing("there are no clients of AWS"))?, options)),
+            Self::Http => Ok(Arc::new(|_| Box::new(PostSource::default()) as Box<dyn Source>)),
             Self::Unknown => Err(missing("it has no source")),
         }
     }

@@ -1,5 +1,6 @@
 //! The process itself: what it is made of besides stores, destinations and owner loops.
 
+use super::posts::{self, PostPlan};
 use super::{hint_token, is_member};
 use crate::http::tls::TlsFiles;
 use crate::telemetry::logs::LogFormat;
@@ -32,8 +33,12 @@ pub struct ProcessPlan {
     pub origins: Vec<String>,
     /// The certificate of both, if they speak TLS.
     pub tls: Option<TlsFiles>,
-    /// Where hints come in, if any do.
-    pub hints: Option<HintPlan>,
+    /// Where hints and posts come in, if any do.
+    pub transport_addr: Option<SocketAddr>,
+    /// By what hints are recognised, if any are taken.
+    pub hint_token: Option<Secret>,
+    /// The receivers that messages are posted to.
+    pub posts: Vec<PostPlan>,
     /// Where others reach this replica, by capability, as far as that is configured.
     pub endpoints: BTreeMap<String, String>,
     /// How often it writes its row among the members, if it is one.
@@ -42,15 +47,6 @@ pub struct ProcessPlan {
     pub embedded_metrics: bool,
     /// How long a stop may take in all.
     pub shutdown_timeout: Duration,
-}
-
-/// Where hints come in, and how they are recognised.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HintPlan {
-    /// Where.
-    pub addr: SocketAddr,
-    /// By what.
-    pub token: Secret,
 }
 
 /// Where the admin interface listens, and who is let in.
@@ -75,6 +71,7 @@ impl ProcessPlan {
     #[must_use]
     pub fn of(config: &Config) -> Self {
         let (bridge, http) = (&config.bridge, &config.http);
+        let (hint_token, posts) = (hint_token(config).cloned(), posts::plan(config));
         Self {
             bridge: bridge.id.to_string(),
             instance_name: bridge.instance_name().map(str::to_owned),
@@ -89,7 +86,9 @@ impl ProcessPlan {
             admin: AdminPlan::of(http),
             origins: http.cors_origins.clone(),
             tls: tls_files(http),
-            hints: hint_token(config).map(|token| HintPlan { addr: http.transport_addr.get(), token: token.clone() }),
+            transport_addr: (hint_token.is_some() || !posts.is_empty()).then(|| http.transport_addr.get()),
+            hint_token,
+            posts,
             endpoints: bridge.cluster.endpoints.clone(),
             member_interval: is_member(config).then(|| bridge.cluster.member_interval.get()),
             embedded_metrics: bridge.metrics_exporter == MetricsExporter::Emf,

@@ -1,4 +1,4 @@
-//! Receivers that have no session: queues.
+//! Receivers that have no session: queues, and those that messages are posted to.
 
 use super::lease::LeasePlan;
 use super::owner::{OwnerPlan, SourcePlan, log_name};
@@ -50,7 +50,8 @@ pub fn queue_options(receiver: &Receiver, part: &str) -> Result<SqsSourceOptions
     })
 }
 
-/// What the owner loop of a receiver is built from. Every process has one: a queue gives each message to one of those that ask.
+/// What the owner loop of a receiver is built from. Every process has one: a queue gives each message to one of those that ask, and what is posted is
+/// taken from the mailbox by one of them.
 ///
 /// # Errors
 /// What cannot be had.
@@ -75,20 +76,25 @@ pub(super) fn plan(config: &Config, index: usize, receiver: &Receiver, routes: &
     } else {
         None
     };
-    let options = queue_options(receiver, &part)?;
-    let queue = match &options.queue {
-        Queue::Url(text) | Queue::Name(text) => text.clone(),
+    let (broker, subscriptions_wanted, source) = if receiver.is_http() {
+        (format!("{} of every replica", crate::http::posts::PATH.replace("{id}", &receiver.id)), 0, SourcePlan::Http)
+    } else {
+        let options = queue_options(receiver, &part)?;
+        let queue = match &options.queue {
+            Queue::Url(text) | Queue::Name(text) => text.clone(),
+        };
+        (queue, 1, SourcePlan::Sqs(options))
     };
     Ok(OwnerPlan {
-        broker: queue,
-        subscriptions_wanted: 1,
+        broker,
+        subscriptions_wanted,
         lease,
         of_process,
         log,
         logged,
         acknowledge: Order::Free,
         lanes: 1,
-        source: SourcePlan::Sqs(options),
+        source,
         subscriptions: None,
         ..OwnerPlan::of_routes(config, part, name, routes)?
     })

@@ -141,6 +141,17 @@ receivers:
 
 const NAMED_QUEUE: &str = "receivers: [{ id: the-receiver, options: { queue_url: null, queue_name: in } }]";
 
+const POSTED: &str =
+    "receivers: [{ id: the-receiver, session_id: null, topics: null, transport: http, options: { token: 0123456789abcdef } }]";
+
+const OWNED: &str = r#"
+receivers:
+  - { id: the-receiver, session_id: null, topics: null, transport: http, options: { token: 0123456789abcdef } }
+  - { id: other-receiver, session_id: the-session, topics: [{ topic: "a/#", qos: 1 }] }
+routes:
+  - { id: other-route, receiver_id: other-receiver, delivery_mode: shared_outbox, bindings: [the-binding], session: { session_id: the-session, sender_id: the-sender } }
+"#;
+
 const FIFO: &str = r#"
 senders: [{ id: the-sender, options: { queue_url: "https://sqs.eu-west-1.amazonaws.com/1/one.fifo", message_group_id: g } }]
 "#;
@@ -257,8 +268,8 @@ pub const ROWS: &[Row] = &[
     set("stores.outbox.options.acknowledge_volatile", &[ONE, MEMORY], "false", Refused("E_STORE_ACKNOWLEDGE"))
         .along(&["stores.outbox.type"]),
     set("stores.outbox.options.stale_claim_duration", ALONE, "200s", In(Owners)),
-    set("stores.outbox.options.retention", ALONE, "2h", NOT_BUILT),
-    set("stores.outbox.options.compaction_grace", ON_DYNAMODB, "2h", NOT_BUILT),
+    set("stores.outbox.options.retention", ALONE, "2h", In(Owners)),
+    set("stores.outbox.options.compaction_grace", ON_DYNAMODB, "2h", In(Owners)),
     set("stores.outbox.options.segment_max_messages", ALONE, "50", In(Owners)),
     set("stores.outbox.options.segment_max_bytes", ALONE, "65536", In(Owners)),
     set("stores.outbox.options.segment_linger", ALONE, "20ms", In(Owners)),
@@ -272,7 +283,7 @@ pub const ROWS: &[Row] = &[
     set("stores.dlq.options.acknowledge_volatile", &[ONE, MEMORY], "false", Refused("E_STORE_ACKNOWLEDGE")).along(&["stores.dlq.type"]),
     set("stores.dlq.options.retention", ON_DYNAMODB, "30d", In(Stores)),
     set("stores.dlq.options.max_scan_pages", ON_DYNAMODB, "7", In(Stores)),
-    set("stores.dlq.auto_redrive_window", ALONE, "2d", NOT_BUILT),
+    set("stores.dlq.auto_redrive_window", ALONE, "2d", In(Owners)),
     rename(
         "stores.managed_subscriptions.type",
         ON_DYNAMODB,
@@ -380,6 +391,9 @@ pub const ROWS: &[Row] = &[
     set("receivers[].options.credentials_uri", FROM_QUEUE, "file:///etc/login", NOT_BUILT),
     set("receivers[].options.poison_max_receives", FROM_QUEUE, "7", In(Owners)),
     set("receivers[].options.poison_drop_without_dlq", FROM_QUEUE, "true", In(Owners)),
+    set("receivers[].options.token", &[ONE, POSTED], "fedcba9876543210", In(Process)),
+    set("receivers[].options.max_body_bytes", &[ONE, POSTED], "70000", In(Process)),
+    set("receivers[].options.fail_open", &[ONE, DYNAMODB, CLUSTER, OWNED], "true", In(Process)),
     // Senders.
     rename("senders[].id", ALONE, "the-sender", "another", In(Senders)).along(&["bindings[].sender_id"]),
     set("senders[].transport", TO_BROKER, "sqs", Refused("E_TRANSPORT_OR_SESSION")),

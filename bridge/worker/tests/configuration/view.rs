@@ -40,7 +40,10 @@ pub fn of(config: &Config) -> BTreeMap<Part, String> {
         plan.process,
         plan.process.admin.iter().flat_map(|admin| &admin.keys).map(|(name, key)| (name, key.reveal())).collect::<Vec<_>>(),
         plan.process.monitor_key.as_ref().map(|key| key.reveal()),
-        plan.process.hints.as_ref().map(|hints| hints.token.reveal())
+        (
+            plan.process.hint_token.as_ref().map(|token| token.reveal()),
+            plan.process.posts.iter().map(|posts| posts.token.reveal()).collect::<Vec<_>>()
+        )
     );
     let mut senders = format!("{:#?}", plan.senders);
     for sender in &plan.senders {

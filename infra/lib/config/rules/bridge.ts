@@ -127,27 +127,27 @@ function adminKeyNames(check: Check): void {
   });
 }
 
+/** A key that somebody shows to the program. */
+export function key(check: Check, path: string, written: string): void {
+  if ([...written].length < MIN_KEY_CHARS) {
+    check.error(
+      "E_API_KEY",
+      path,
+      `the key has fewer than ${MIN_KEY_CHARS} characters`,
+      "make one with `openssl rand -hex 24`",
+    );
+  }
+}
+
 function http(check: Check): void {
   const http = check.config.http ?? {};
-  const keys: [path: string, key: string | undefined][] = [
-    ["http.admin_api_key", http.admin_api_key],
-    ["http.monitor_api_key", http.monitor_api_key],
-    ["http.hint_token", http.hint_token],
-    ...(http.admin_keys ?? []).map((named, index): [string, string | undefined] => [
-      `http.admin_keys[${index}].key`,
-      named.key,
-    ]),
-  ];
-  for (const [path, key] of keys) {
-    if (key !== undefined && [...key].length < MIN_KEY_CHARS) {
-      check.error(
-        "E_API_KEY",
-        path,
-        `the key has fewer than ${MIN_KEY_CHARS} characters`,
-        "make one with `openssl rand -hex 24`",
-      );
-    }
+  for (const name of ["admin_api_key", "monitor_api_key", "hint_token"] as const) {
+    const written = http[name];
+    if (written !== undefined) key(check, `http.${name}`, written);
   }
+  (http.admin_keys ?? []).forEach((named, index) => {
+    if (named.key !== undefined) key(check, `http.admin_keys[${index}].key`, named.key);
+  });
   adminKeyNames(check);
   if (!hasAdmin(http) && http.admin_addr !== undefined) {
     check.error(
@@ -181,10 +181,13 @@ function http(check: Check): void {
       "http.tls_key_file",
     ]);
   }
+  const postedTo = (check.config.receivers ?? []).some(
+    (receiver) => receiver.transport === "http" && receiver.session_id === undefined,
+  );
   const listeners = [
     ["http.admin_addr", http.admin_addr ?? ":8080", hasAdmin(http)],
     ["http.monitor_addr", http.monitor_addr ?? ":8081", true],
-    ["http.transport_addr", http.transport_addr ?? ":8082", http.hint_token !== undefined],
+    ["http.transport_addr", http.transport_addr ?? ":8082", http.hint_token !== undefined || postedTo],
   ] as const;
   listeners.forEach(([path, address, used], index) => {
     const other = listeners

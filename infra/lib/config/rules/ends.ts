@@ -11,6 +11,7 @@ import {
   sharedFilter,
   type Topic,
 } from "../model.ts";
+import { key } from "./bridge.ts";
 import type { Check } from "./check.ts";
 import { credentialsUri } from "./session.ts";
 
@@ -26,6 +27,7 @@ export function checkEnds(check: Check): void {
     const session = receiver.session_id;
     if (session === undefined) {
       if (receiver.transport === "sqs") sqsReceiver(check, at, receiver);
+      if (receiver.transport === "http") httpReceiver(check, at, receiver);
       return;
     }
     mqttReceiver(check, at, receiver);
@@ -42,6 +44,13 @@ export function checkEnds(check: Check): void {
   });
   senders.forEach((sender, index) => {
     origin(check, `senders[${index}]`, sender);
+    if (sender.transport === "http")
+      check.error(
+        "E_HTTP_SENDER",
+        `senders[${index}].transport`,
+        "there are no HTTP senders: `http` is for receivers",
+        "write `transport: sqs`",
+      );
     senderOptions(check, `senders[${index}]`, sender);
   });
   bindings.forEach((binding, index) => {
@@ -103,7 +112,7 @@ function mqttReceiver(check: Check, at: string, receiver: Receiver): void {
       "add `topics: [{topic: telemetry/#, qos: 1}]`",
     );
   }
-  foreignOptions(check, at, receiver, SQS_RECEIVER, "MQTT receivers");
+  foreignOptions(check, at, receiver, [...QUEUED, ...POSTED], "MQTT receivers");
   topics.forEach((topic, index) => {
     const path = `${at}.topics[${index}]`;
     if (topic.topic !== undefined) subscription(check, path, receiver, topic, topic.topic);
@@ -160,7 +169,9 @@ function subscription(check: Check, at: string, receiver: Receiver, topic: Topic
   }
 }
 
-const SQS_RECEIVER = [
+const SUBSCRIBED = ["retained"];
+const POSTED = ["token", "max_body_bytes", "fail_open"];
+const QUEUED = [
   "queue_url",
   "queue_name",
   "region",
@@ -178,7 +189,7 @@ const SQS_RECEIVER = [
   "poison_drop_without_dlq",
 ];
 
-/** Options that belong to the other transport. */
+/** Options that belong to other transports. */
 function foreignOptions(check: Check, at: string, end: Receiver | Sender, foreign: string[], whose: string): void {
   for (const name of foreign) {
     if (end.options?.[name] !== undefined) {
@@ -193,12 +204,55 @@ function foreignOptions(check: Check, at: string, end: Receiver | Sender, foreig
   }
 }
 
+/** What belongs to receivers of an MQTT session. */
+function withoutSession(check: Check, at: string, receiver: Receiver): void {
+  if ((receiver.topics ?? []).length > 0)
+    check.error("E_OPTION_TRANSPORT", `${at}.topics`, "topics are for receivers of an MQTT session", "remove them");
+}
+
+function httpReceiver(check: Check, at: string, receiver: Receiver): void {
+  withoutSession(check, at, receiver);
+  foreignOptions(check, at, receiver, [...SUBSCRIBED, ...QUEUED], "HTTP receivers");
+  const { token, fail_open: failOpen } = receiver.options ?? {};
+  if (token === undefined) {
+    check.error(
+      "E_HTTP_TOKEN",
+      `${at}.options.token`,
+      "token is required: without it everybody could post",
+      // biome-ignore lint/suspicious/noTemplateCurlyInString: the notation of the configuration
+      "add `token: ${CAUSEWAY_POST_TOKEN}`",
+      [`${at}.options`],
+    );
+  } else if (typeof token === "string") {
+    key(check, `${at}.options.token`, token);
+  }
+  const routes = (check.config.routes ?? []).filter(
+    (route) => route.receiver_id !== undefined && route.receiver_id === receiver.id,
+  );
+  const sessions = new Set(routes.map((route) => route.session?.session_id));
+  if (sessions.size > 1)
+    check.error(
+      "E_HTTP_SESSION",
+      at,
+      "its routes belong to several sessions: what is posted has one owner",
+      "name the same session in the `session` block of each of its routes, or in none",
+      ["routes"],
+    );
+  if (failOpen === true && ![...sessions].some((session) => session !== undefined))
+    check.error(
+      "E_OPTION_TRANSPORT",
+      `${at}.options.fail_open`,
+      "`fail_open` has no meaning without an owner: every replica takes what is posted to it",
+      "remove it",
+      ["routes"],
+    );
+}
+
 function sqsReceiver(check: Check, at: string, receiver: Receiver): void {
   const options = receiver.options ?? {};
   const option = (name: string) => `${at}.options.${name}`;
-  foreignOptions(check, at, receiver, ["retained"], "SQS receivers");
-  if ((receiver.topics ?? []).length > 0)
-    check.error("E_OPTION_TRANSPORT", `${at}.topics`, "topics are for receivers of an MQTT session", "remove them");
+  withoutSession(check, at, receiver);
+  foreignOptions(check, at, receiver, [...SUBSCRIBED, ...POSTED], "SQS receivers");
   const { queue_url: url, queue_name: name, credentials_uri: uri } = options;
   if (url === undefined && name === undefined) {
     check.error("E_QUEUE_REQUIRED", option("queue_url"), "queue_url or queue_name is required", "add `queue_url`", [

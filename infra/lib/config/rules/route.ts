@@ -215,6 +215,7 @@ function delivery(check: Check, at: string, route: Route): void {
       ["stores.outbox"],
     );
   }
+  posted(check, at, route, mode);
   logsOfProcesses(check, modeAt, route, mode);
   for (const [name, belongs] of [
     ["spill_after", "spill_outbox"],
@@ -267,31 +268,62 @@ function outboxes(check: Check, route: Route): void {
     const session = named(config.sessions, binding.session_id);
     if (session === undefined || binding.id === undefined || !(route.bindings ?? []).includes(binding.id)) return;
     const held = modeOf(route) === "direct_hold";
-    const feeds = receiver.session_id;
+    // What is posted waits with the session that the route names.
+    const posted = receiver.transport === "http" && receiver.session_id === undefined;
+    const feeds = posted ? route.session?.session_id : receiver.session_id;
     if (!held && feeds === session.id) return;
     check.error(
       "E_BINDING_SESSION",
       `bindings[${index}].session_id`,
       held
         ? `route "${route.id}" has no outbox`
-        : `messages of route "${route.id}" wait in the outbox of ${feeds === undefined ? "its receiver, which belongs to no session" : `session "${feeds}", which receives them, under its lease`}`,
+        : `messages of route "${route.id}" wait in the outbox of ${feeds === undefined ? "its receiver, which belongs to no session" : `session "${feeds}", which carries them, under its lease`}`,
       held || feeds === undefined ? "remove it" : `remove it, or write \`session_id: ${feeds}\``,
       ["routes", "receivers", "sessions"],
     );
   });
 }
 
+/** A post is answered with "accepted" once the outbox keeps it, and only the owner of an exclusive session sends it. */
+function posted(check: Check, at: string, route: Route, mode: DeliveryMode): void {
+  const { config } = check;
+  const receiver = named(config.receivers, route.receiver_id);
+  if (receiver?.transport !== "http" || receiver.session_id !== undefined) return;
+  if (mode !== "shared_outbox")
+    check.error(
+      "E_HTTP_DELIVERY",
+      `${at}.delivery_mode`,
+      "what is posted is answered once the outbox keeps it",
+      "write `delivery_mode: shared_outbox`",
+      [`${at}.receiver_id`, "receivers"],
+    );
+  const session = named(config.sessions, route.session?.session_id);
+  if (session === undefined) return;
+  const feeds = (config.routes ?? []).some(
+    (other) => session.id !== undefined && named(config.receivers, other.receiver_id)?.session_id === session.id,
+  );
+  if (session.session_mode !== "exclusive" || !feeds)
+    check.error(
+      "E_HTTP_SESSION",
+      `${at}.session.session_id`,
+      `session "${session.id}" is not exclusive, or feeds no route`,
+      "name an exclusive session that feeds another route, or remove the `session` block",
+      ["sessions", "receivers", "routes"],
+    );
+}
+
 /** Each process keeps what it received from a queue in a log of its own, under a lease of its own. */
 function logsOfProcesses(check: Check, modeAt: string, route: Route, mode: DeliveryMode): void {
   const { config } = check;
   const receiver = named(config.receivers, route.receiver_id);
-  const fromQueue = receiver?.transport === "sqs" && receiver.session_id === undefined;
+  const carried = receiver?.transport === "http" && named(config.sessions, route.session?.session_id) !== undefined;
+  const alone = receiver !== undefined && receiver.session_id === undefined && !carried;
   const logged = mode !== "direct_hold" && config.stores?.outbox !== undefined;
-  if (fromQueue && logged && isClustered(config) && config.stores?.lease === undefined) {
+  if (alone && logged && isClustered(config) && config.stores?.lease === undefined) {
     check.error(
       "E_LEASE_REQUIRED",
       modeAt,
-      `${mode} from a queue requires stores.lease in a clustered bridge`,
+      `${mode} without a session requires stores.lease in a clustered bridge`,
       "add `stores: {lease: {type: dynamodb}}`, or write `delivery_mode: direct_hold`",
       ["stores.lease", "bridge.deployment_mode", "bridge.cluster.endpoints", "receivers"],
     );

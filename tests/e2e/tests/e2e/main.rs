@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+mod admin;
 mod adoption;
 mod breaker;
 mod broker;
@@ -16,12 +17,16 @@ mod evidence;
 mod exclusive;
 mod fifo;
 mod functions;
+mod kept;
 mod lanes;
 mod large;
 mod lease;
 mod mailbox;
 mod matrix;
 mod memory;
+mod page;
+mod posts;
+mod protection;
 mod reports;
 mod restore;
 mod retained;

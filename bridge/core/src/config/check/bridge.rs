@@ -1,11 +1,26 @@
 //! Rules of `bridge` and `http`.
 
 use super::Check;
-use crate::config::model::{DeploymentMode, Evidence, Transport};
+use crate::config::model::{DeploymentMode, Evidence, Receiver, Transport};
 use crate::config::values::{Secret, Span};
 
-/// The shortest key of the admin interface, in characters.
+/// The shortest key or token, in characters.
 const MIN_KEY_CHARS: usize = 16;
+
+impl Check<'_> {
+    /// A key that somebody shows to this program.
+    pub(super) fn key(&mut self, path: &str, key: &Secret) {
+        if key.reveal().chars().count() < MIN_KEY_CHARS {
+            self.error(
+                "E_API_KEY",
+                path,
+                &[],
+                format!("the key has fewer than {MIN_KEY_CHARS} characters"),
+                "make one with `openssl rand -hex 24`, and take it from the environment",
+            );
+        }
+    }
+}
 
 pub(super) fn check(check: &mut Check<'_>) {
     process(check);
@@ -138,15 +153,7 @@ fn http(check: &mut Check<'_>) {
     .collect();
     keys.extend(http.admin_keys.iter().enumerate().map(|(index, named)| (format!("http.admin_keys[{index}].key"), named.key.clone())));
     for (path, key) in keys {
-        if key.reveal().chars().count() < MIN_KEY_CHARS {
-            check.error(
-                "E_API_KEY",
-                &path,
-                &[],
-                format!("the key has fewer than {MIN_KEY_CHARS} characters"),
-                "make one with `openssl rand -hex 24`, and take it from the environment",
-            );
-        }
+        check.key(&path, &key);
     }
     admin_key_names(check);
     if !http.has_admin() && check.is_set("http.admin_addr") {
@@ -158,12 +165,13 @@ fn http(check: &mut Check<'_>) {
             "add `admin_api_key: ${ADMIN_API_KEY}`, or remove admin_addr",
         );
     }
-    if http.hint_token.is_none() && check.is_set("http.transport_addr") {
+    let is_posted_to = check.config.receivers.iter().any(Receiver::is_http);
+    if http.hint_token.is_none() && !is_posted_to && check.is_set("http.transport_addr") {
         check.warning(
             "W_TRANSPORT_UNUSED",
             "http.transport_addr",
-            &["http.hint_token"],
-            "nothing listens there: without hint_token no hints are taken, and they are all that comes in there so far",
+            &["http.hint_token", "receivers"],
+            "nothing listens there: no receiver has `transport: http`, and without hint_token no hints are taken",
             "add `hint_token: ${CAUSEWAY_HINT_TOKEN}`, the same on every replica, or remove transport_addr",
         );
     }
@@ -197,7 +205,7 @@ fn http(check: &mut Check<'_>) {
     let listeners = [
         ("http.admin_addr", http.admin_addr, http.has_admin()),
         ("http.monitor_addr", http.monitor_addr, true),
-        ("http.transport_addr", http.transport_addr, http.hint_token.is_some()),
+        ("http.transport_addr", http.transport_addr, http.hint_token.is_some() || is_posted_to),
     ];
     for (index, (path, address, used)) in listeners.iter().enumerate() {
         let taken =

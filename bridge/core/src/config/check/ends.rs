@@ -30,13 +30,23 @@ pub(super) fn check(check: &mut Check<'_>) {
                     );
                 }
             }
-            None if receiver.transport == Some(Transport::Sqs) => sqs_receiver(check, &at, receiver),
+            None if receiver.is_queue() => sqs_receiver(check, &at, receiver),
+            None if receiver.is_http() => http_receiver(check, &at, receiver),
             None => {}
         }
     }
     for (index, sender) in config.senders.iter().enumerate() {
         let at = format!("senders[{index}]");
         origin(check, &at, sender.transport, sender.session_id.as_deref());
+        if sender.transport == Some(Transport::Http) {
+            check.error(
+                "E_HTTP_SENDER",
+                &format!("{at}.transport"),
+                &[],
+                "there are no HTTP senders: `http` is for receivers",
+                "write `transport: sqs`, or the `session_id` of an MQTT session",
+            );
+        }
         sender_options(check, &at, sender);
     }
     for (index, binding) in config.bindings.iter().enumerate() {
@@ -80,7 +90,7 @@ fn origin(check: &mut Check<'_>, at: &str, transport: Option<Transport>, session
             at,
             &[&transport_at, &session_at],
             "exactly one of transport and session_id is required",
-            "write `transport: sqs`, or the `session_id` of an MQTT session",
+            "write `transport: sqs` (a receiver: or `http`), or the `session_id` of an MQTT session",
         ),
         (Some(_), Some(_)) => check.error(
             "E_TRANSPORT_OR_SESSION",
@@ -96,7 +106,7 @@ fn origin(check: &mut Check<'_>, at: &str, transport: Option<Transport>, session
             "MQTT needs a session",
             "write the `session_id` of an MQTT session instead",
         ),
-        (Some(Transport::Sqs), None) => {}
+        (Some(Transport::Sqs | Transport::Http), None) => {}
         (None, Some(id)) => {
             let exists = check.config.session(id).is_some();
             check.reference(&session_at, "session_id", id, "sessions", exists);
@@ -115,7 +125,7 @@ fn mqtt_receiver(check: &mut Check<'_>, at: &str, receiver: &Receiver) {
             "add `topics: [{topic: telemetry/#, qos: 1}]`",
         );
     }
-    foreign_options(check, at, &SQS_RECEIVER, "MQTT receivers");
+    foreign_options(check, at, &[&QUEUED, &POSTED], "MQTT receivers");
     for (index, topic) in receiver.topics.iter().enumerate() {
         subscription(check, &format!("{topics_at}[{index}]"), receiver, topic);
         overlap(check, &format!("{topics_at}[{index}].topic"), &receiver.topics[..index], topic);
@@ -241,8 +251,10 @@ fn is_filter(filter: &str) -> bool {
     !filter.is_empty() && filter.len() <= 65_535 && levels.iter().enumerate().all(level_is_right)
 }
 
-/// Options that only receivers of a queue have.
-const SQS_RECEIVER: [&str; 15] = [
+/// Options of receivers of an MQTT session, of those that are posted to, and of those of a queue.
+const SUBSCRIBED: [&str; 1] = ["retained"];
+const POSTED: [&str; 3] = ["token", "max_body_bytes", "fail_open"];
+const QUEUED: [&str; 15] = [
     "queue_url",
     "queue_name",
     "region",
@@ -260,9 +272,9 @@ const SQS_RECEIVER: [&str; 15] = [
     "poison_drop_without_dlq",
 ];
 
-/// Options that belong to the other transport.
-fn foreign_options(check: &mut Check<'_>, at: &str, foreign: &[&str], whose: &str) {
-    for field in foreign {
+/// Options that belong to other transports.
+fn foreign_options(check: &mut Check<'_>, at: &str, foreign: &[&[&str]], whose: &str) {
+    for field in foreign.iter().copied().flatten() {
         let path = format!("{at}.options.{field}");
         if check.is_set(&path) {
             check.error(
@@ -276,10 +288,8 @@ fn foreign_options(check: &mut Check<'_>, at: &str, foreign: &[&str], whose: &st
     }
 }
 
-fn sqs_receiver(check: &mut Check<'_>, at: &str, receiver: &Receiver) {
-    let options = &receiver.options;
-    let option = |name: &str| format!("{at}.options.{name}");
-    foreign_options(check, at, &["retained"], "SQS receivers");
+/// What belongs to receivers of an MQTT session.
+fn without_session(check: &mut Check<'_>, at: &str, receiver: &Receiver) {
     if !receiver.topics.is_empty() {
         check.error(
             "E_OPTION_TRANSPORT",
@@ -289,6 +299,52 @@ fn sqs_receiver(check: &mut Check<'_>, at: &str, receiver: &Receiver) {
             "remove them, or write a `session_id` instead of `transport`",
         );
     }
+}
+
+fn http_receiver(check: &mut Check<'_>, at: &str, receiver: &Receiver) {
+    without_session(check, at, receiver);
+    foreign_options(check, at, &[&SUBSCRIBED, &QUEUED], "HTTP receivers");
+    let options = &receiver.options;
+    let option = |name: &str| format!("{at}.options.{name}");
+    match &options.token {
+        None => check.error(
+            "E_HTTP_TOKEN",
+            &option("token"),
+            &[&format!("{at}.options")],
+            format!("{} is required: without it everybody could post", option("token")),
+            "add `token: ${CAUSEWAY_POST_TOKEN}`, the same on every replica; make one with `openssl rand -hex 24`",
+        ),
+        Some(token) => check.key(&option("token"), token),
+    }
+    check.range(&option("max_body_bytes"), u64::from(options.max_body_bytes), 1, 1_048_576);
+    let routes = check.config.routes.iter().filter(|route| route.receiver_id == receiver.id);
+    let sessions: std::collections::BTreeSet<Option<&str>> =
+        routes.map(|route| route.session.as_ref().map(|block| block.session_id.as_str())).collect();
+    if sessions.len() > 1 {
+        check.error(
+            "E_HTTP_SESSION",
+            at,
+            &["routes"],
+            "its routes belong to several sessions: what is posted has one owner",
+            "name the same session in the `session` block of each of its routes, or in none; or add a receiver",
+        );
+    }
+    if options.fail_open && !sessions.iter().any(Option::is_some) {
+        check.error(
+            "E_OPTION_TRANSPORT",
+            &option("fail_open"),
+            &["routes"],
+            "`fail_open` has no meaning without an owner: every replica takes what is posted to it",
+            "remove it, or name an exclusive session in the routes' `session` block",
+        );
+    }
+}
+
+fn sqs_receiver(check: &mut Check<'_>, at: &str, receiver: &Receiver) {
+    let options = &receiver.options;
+    let option = |name: &str| format!("{at}.options.{name}");
+    without_session(check, at, receiver);
+    foreign_options(check, at, &[&SUBSCRIBED, &POSTED], "SQS receivers");
     match (&options.queue_url, &options.queue_name) {
         (None, None) => check.error(
             "E_QUEUE_REQUIRED",
@@ -342,7 +398,7 @@ fn sender_options(check: &mut Check<'_>, at: &str, sender: &Sender) {
         _ => return,
     };
     let option = |name: &str| format!("{at}.options.{name}");
-    foreign_options(check, at, foreign, name);
+    foreign_options(check, at, &[foreign], name);
     let options = &sender.options;
     if let Some(timeout) = options.timeout {
         check.positive(&option("timeout"), timeout);

@@ -236,6 +236,7 @@ fn delivery(check: &mut Check<'_>, at: &str, route: &Route) {
             "add `stores: {outbox: {type: sqlite, options: {path: …}}}`, or dynamodb",
         );
     }
+    posted(check, at, route);
     logs_of_processes(check, &mode_at, route);
     for (name, belongs) in [("spill_after", DeliveryMode::SpillOutbox), ("send_retry_budget", DeliveryMode::DirectHold)] {
         let path = format!("{at}.policy.{name}");
@@ -266,19 +267,48 @@ fn delivery(check: &mut Check<'_>, at: &str, route: &Route) {
     }
 }
 
+/// A post is answered with "accepted" once the outbox keeps it, and only the owner of an exclusive session tells who sends it.
+fn posted(check: &mut Check<'_>, at: &str, route: &Route) {
+    let config = check.config;
+    if !config.receiver(&route.receiver_id).is_some_and(Receiver::is_http) {
+        return;
+    }
+    if route.delivery_mode != DeliveryMode::SharedOutbox {
+        check.error(
+            "E_HTTP_DELIVERY",
+            &format!("{at}.delivery_mode"),
+            &[&format!("{at}.receiver_id"), "receivers"],
+            "what is posted is answered once the outbox keeps it: nobody holds it until the destination accepts",
+            "write `delivery_mode: shared_outbox`",
+        );
+    }
+    let Some(session) = config.carrier(route) else { return };
+    let feeds = |other: &Route| config.source_session(other).is_some_and(|feeder| feeder.id == session.id);
+    if session.session_mode != SessionMode::Exclusive || !config.routes.iter().any(feeds) {
+        check.error(
+            "E_HTTP_SESSION",
+            &format!("{at}.session.session_id"),
+            &["sessions", "receivers", "routes"],
+            format!("session \"{}\" is not exclusive, or feeds no route: it has no owner that could send what is posted", session.id),
+            "name an exclusive session that feeds another route, or remove the `session` block: then every replica sends what is posted",
+        );
+    }
+}
+
 /// A queue has no session that one process could own: in a clustered bridge each process keeps what it received in a log of its own, which nothing but a
 /// lease fences, and which nobody takes over without one when its process is gone. What a session asks for is a rule of sessions.
 fn logs_of_processes(check: &mut Check<'_>, mode_at: &str, route: &Route) {
     let config = check.config;
-    let from_queue = config.receiver(&route.receiver_id).is_some_and(Receiver::is_queue);
+    let alone =
+        config.receiver(&route.receiver_id).is_some_and(|receiver| receiver.session_id.is_none()) && config.carrier(route).is_none();
     let logged = route.delivery_mode.needs_outbox() && config.stores.outbox.is_some();
-    if from_queue && logged && config.bridge.is_clustered() && config.stores.lease.is_none() {
+    if alone && logged && config.bridge.is_clustered() && config.stores.lease.is_none() {
         check.error(
             "E_LEASE_REQUIRED",
             mode_at,
             &["stores.lease", "bridge.deployment_mode", "bridge.cluster.endpoints", "receivers"],
             format!(
-                "{} from a queue requires stores.lease in a clustered bridge: each process has a log of its own, which another one takes over by its lease",
+                "{} without a session requires stores.lease in a clustered bridge: each process has a log of its own, which another one takes over by its lease",
                 route.delivery_mode.as_str()
             ),
             "add `stores: {lease: {type: dynamodb}}`, or write `delivery_mode: direct_hold`",
@@ -292,7 +322,9 @@ fn outboxes(check: &mut Check<'_>, route: &Route) {
     for (index, binding) in config.bindings.iter().enumerate().filter(|(_, binding)| route.bindings.contains(&binding.id)) {
         let Some(session) = binding.session_id.as_ref().filter(|id| config.session(id).is_some()) else { continue };
         let Some(receiver) = config.receiver(&route.receiver_id) else { continue };
-        let feeds = receiver.session_id.as_ref();
+        // What is posted waits with the session that the route names.
+        let named = route.session.as_ref().map(|block| &block.session_id).filter(|_| receiver.is_http());
+        let feeds = named.or(receiver.session_id.as_ref());
         let (why, remedy) = if !route.delivery_mode.needs_outbox() {
             (
                 format!("route \"{}\" has no outbox: {} holds its messages at the source", route.id, route.delivery_mode.as_str()),
@@ -301,17 +333,14 @@ fn outboxes(check: &mut Check<'_>, route: &Route) {
         } else if let Some(feeds) = feeds.filter(|feeds| *feeds != session) {
             (
                 format!(
-                    "messages of route \"{}\" wait in the outbox of session \"{feeds}\", which receives them, under its lease",
+                    "messages of route \"{}\" wait in the outbox of session \"{feeds}\", which carries them, under its lease",
                     route.id
                 ),
                 format!("remove it, or write `session_id: {feeds}`"),
             )
         } else if feeds.is_none() {
             (
-                format!(
-                    "messages of route \"{}\" come from a queue and wait in an outbox of its receiver, which belongs to no session",
-                    route.id
-                ),
+                format!("messages of route \"{}\" wait in an outbox of its receiver, which belongs to no session", route.id),
                 "remove it".to_owned(),
             )
         } else {

@@ -212,7 +212,7 @@ pub struct Http {
     pub admin_addr: ListenAddr,
     /// Where health, readiness, metrics and the status page are served.
     pub monitor_addr: ListenAddr,
-    /// Where messages of HTTP receivers and of other replicas come in. Opened only where something needs it: so far hints, see `hint_token`.
+    /// Where messages of HTTP receivers and hints of other replicas come in. Opened only where there is a receiver with `transport: http`, or a `hint_token`.
     pub transport_addr: ListenAddr,
     /// By what replicas recognise each other's hints that a lease is free: at least 16 characters, the same on all, from the environment. Left out:
     /// no hints are sent or taken, and a planned hand-over waits for the next look of a standby (`acquire_poll_interval`).

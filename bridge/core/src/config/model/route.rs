@@ -39,7 +39,7 @@ pub struct Route {
     /// What picks the binding. Left out: the first binding; with `fan_out` all of them.
     #[serde(default)]
     pub resolver: Option<Resolver>,
-    /// The lease of an exclusive session, and how its outbox is drained.
+    /// The lease of an exclusive session, and how its outbox is drained. A route of an HTTP receiver belongs to the session that it names here: only the session's owner sends its messages.
     #[serde(default)]
     pub session: Option<RouteSession>,
 }

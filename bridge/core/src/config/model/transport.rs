@@ -13,6 +13,8 @@ pub enum Transport {
     Mqtt,
     /// Amazon SQS.
     Sqs,
+    /// Posts to this program's own transport port; for receivers only.
+    Http,
 }
 
 /// A connection to an MQTT broker.
@@ -263,13 +265,13 @@ pub struct Tls {
     pub key_pem: Option<Secret>,
 }
 
-/// Where messages come from: either a session's topics, or a queue.
+/// Where messages come from: a session's topics, a queue, or whoever posts them.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Receiver {
     /// Its name.
     pub id: Id,
-    /// `sqs`, for a receiver without a session.
+    /// `sqs` or `http`, for a receiver without a session. What is posted to `/transport/http/receivers/ID/messages` on `http.transport_addr` is answered with 202 once the outbox keeps it; any replica may be asked.
     #[serde(default)]
     pub transport: Option<Transport>,
     /// The session that it receives from, for MQTT.
@@ -278,7 +280,7 @@ pub struct Receiver {
     /// What it subscribes to, for MQTT.
     #[serde(default)]
     pub topics: Vec<Topic>,
-    /// Options of the transport.
+    /// Options of its transport.
     #[serde(default)]
     pub options: ReceiverOptions,
 }
@@ -331,7 +333,7 @@ pub enum Retained {
     Skip,
 }
 
-/// Options of a receiver. `retained` is for receivers of an MQTT session, all others for those of SQS.
+/// Options of a receiver: `retained` of one of an MQTT session, `token`, `max_body_bytes` and `fail_open` of one that is posted to, all others of one of a queue.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ReceiverOptions {
@@ -370,6 +372,13 @@ pub struct ReceiverOptions {
     pub poison_max_receives: u32,
     /// Whether poison is dropped where the queue has no redrive policy.
     pub poison_drop_without_dlq: bool,
+    /// HTTP, required: what callers show as a bearer token or as `X-API-Key`: at least 16 characters, the same on every replica, from the environment.
+    pub token: Option<Secret>,
+    /// HTTP: the largest body, in bytes, up to 1 MiB. What the outbox cannot keep in one row is refused too (DynamoDB: 400 KB after compression).
+    #[schemars(range(min = 1, max = 1_048_576))]
+    pub max_body_bytes: u32,
+    /// HTTP, for routes of an exclusive session: whether a post is taken by whoever gets it where the owner is unknown or does not answer. It waits in the mailbox for the next owner then. False: it is refused with 502 or 503, and the caller posts it again.
+    pub fail_open: bool,
 }
 
 impl Default for ReceiverOptions {
@@ -391,6 +400,9 @@ impl Default for ReceiverOptions {
             credentials_uri: None,
             poison_max_receives: 0,
             poison_drop_without_dlq: false,
+            token: None,
+            max_body_bytes: 1_048_576,
+            fail_open: false,
         }
     }
 }
