@@ -189,7 +189,7 @@ async fn killed_at_the_broker(setup: Setup, window: u64) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kill_9_loses_nothing_over_mqtt_3_1_1() {
-    let layer = "sessions: [{ id: mqtt-conn, options: { session: { protocol_version: v3.1.1, message_id: content_hash } } }]";
+    let layer = "sessions: [{ id: mqtt-conn, options: { session: { protocol_version: v3.1.1, message_id: content_hash, session_expiry_interval: null } } }]";
     // `max_inflight_messages` of the broker: that version has no window of its own.
     killed_at_the_broker(Setup { layer: Some(layer), ..Setup::new(Store::Sqlite, 4_000) }, 1_000).await;
 }
