@@ -65,6 +65,7 @@ const NO_ALARM: Readonly<Record<string, string>> = {
   SQSRequests: "cost",
   HTTPPosts: "callers are told what became of each post; what was accepted shows in OutboxOldestAge",
   RouteOwnerUnknown: "callers come again; an owner that stays away shows as NoLeaseHolder",
+  MQTTPublished: "MessagesDelivered counts what arrived, by route",
   MQTTConnected: "0 on every standby; ServiceLevel tells of the owner",
   SubscriptionsWanted: "configuration",
   SubscriptionsActive: "0 on every standby; MQTTSubscriptionsQuarantined tells of refused ones",

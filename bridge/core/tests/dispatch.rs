@@ -366,6 +366,29 @@ fn a_transform_copies_by_type_and_leaves_the_rest_of_the_payload_to_the_digit() 
 }
 
 #[test]
+fn what_the_broker_had_kept_is_skipped_where_the_receiver_says_so_and_else_stays_marked() {
+    let with = |options: &str| {
+        let text = CONFIG.replace("qos: 1 }] }", &format!("qos: 1 }}]{options} }}")) + "    policy: { on_filtered: dlq }\n";
+        let config = load(&[Source { name: "test", text: &text }], &|_| None).unwrap_or_else(|faults| panic!("{faults:#?}")).config;
+        Dispatch::compile(&config, &config.routes).unwrap()
+    };
+    let dispatched = |dispatch: &Dispatch, message: &Message| {
+        let receiver = "in".into();
+        dispatch.entries(&Arrival { receiver: &receiver, received_at: UnixMillis(1_000), message }, &mut IdSequence::new(0))
+    };
+    let live = message("open", &[]);
+    let kept = Message { retain: true, ..live.clone() };
+    for forwards in [with(""), with(", options: { retained: forward }")] {
+        let told = dispatched(&forwards, &kept);
+        assert_eq!((told.entries.len(), told.retained.len(), told.entries[0].message.retain), (1, 0, true));
+    }
+    let skips = with(", options: { retained: skip }");
+    let told = dispatched(&skips, &kept);
+    assert_eq!((told.entries.len(), told.filtered.len(), &*told.retained[0]), (0, 0, "r"), "no dead letter either");
+    assert_eq!(dispatched(&skips, &live).entries.len(), 1);
+}
+
+#[test]
 fn processors_run_in_order_before_the_resolver() {
     let both = "{ id: t, type: transform, options: { mappings: [{ from: $.kind, to: header.kind }] } }\n{ id: f, type: filter, options: { action: drop, conditions: [{ field: kind, operator: eq, value: x }] } }";
     let resolver = "resolver: { type: header_map, header_key: kind, header_map: { y: b }, default_binding: a }";

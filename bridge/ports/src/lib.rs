@@ -307,7 +307,8 @@ pub trait Sink: Send + Sync {
     /// and nothing is held up for it.
     fn key_of(&self, entry: &Entry) -> Option<OrderKey>;
 
-    /// Sends a batch within the limits; answers for each entry, in order. Ends within `timeout`.
+    /// Sends a batch within the limits; answers for each entry, in order. Ends within `timeout`. An entry that is larger than the limit for one is
+    /// refused alone, with [`FaultCode::PayloadTooLarge`](causeway_core::outcome::FaultCode::PayloadTooLarge).
     async fn send(&self, batch: &[Arc<Entry>], timeout: Duration) -> Vec<Outcome<()>>;
 
     /// Whether the destination can be reached and may be sent to; the fault says what to do.

@@ -14,6 +14,7 @@ use crate::http::tls::ListenerTls;
 use crate::http::transport::Transport;
 use crate::members::Membership;
 use crate::parts::SessionParts;
+use crate::protection::Protector;
 use crate::retention::Retention;
 use crate::run::{RunError, SessionEnd};
 use crate::status::StatusBoard;
@@ -77,10 +78,12 @@ pub struct Program {
     pub transport: Option<(Transport, TcpListener)>,
     /// Keeps this process's row among the members.
     pub membership: Option<Membership>,
-    /// Deletes dead letters once they are too old, where their store does not.
-    pub retention: Option<Retention>,
+    /// Keeps deployments from stopping this process while it owns a session, where ECS can be asked for that.
+    pub protector: Option<Protector>,
     /// Watches the whole bridge, where this process has that role.
     pub control: Option<Control>,
+    /// Deletes dead letters once they are too old, where their store does not.
+    pub retention: Option<Retention>,
     /// Where embedded metrics are made, if they are wanted.
     pub exporter: Option<Exporter>,
     /// Where metrics are taken from.
@@ -115,8 +118,9 @@ pub async fn run(program: Program, mut signals: Signals) -> End {
         fleet_reader,
         transport,
         membership,
-        retention,
         control,
+        protector,
+        retention,
         exporter,
         collector,
         status,
@@ -146,11 +150,14 @@ pub async fn run(program: Program, mut signals: Signals) -> End {
     if let Some(membership) = membership {
         services.spawn(membership.run(quit.clone()));
     }
-    if let Some(retention) = retention {
-        services.spawn(retention.run(quit.clone()));
-    }
     if let Some(control) = control {
         services.spawn(control.run(quit.clone()));
+    }
+    if let Some(protector) = protector {
+        services.spawn(protector.run(quit.clone()));
+    }
+    if let Some(retention) = retention {
+        services.spawn(retention.run(quit.clone()));
     }
     let mut loops = JoinSet::new();
     for parts in sessions {

@@ -114,6 +114,8 @@ const INSTANCE: &str = "CAUSEWAY_INSTANCE";
 const MONITOR_ADDRESS: &str = "CAUSEWAY_MONITOR_ADDRESS";
 const TRANSPORT_ADDRESS: &str = "CAUSEWAY_TRANSPORT_ADDRESS";
 const HINT_TOKEN: &str = "CAUSEWAY_HINT_TOKEN";
+/// The key of every local worker's admin interface.
+pub const ADMIN_KEY: &str = "known-to-every-local-worker";
 /// The broker's address, where workers reach it by ways of their own.
 pub const BROKER_URL: &str = "CAUSEWAY_BROKER_URL";
 
@@ -276,6 +278,7 @@ impl Settings {
                 "{{hints}}",
                 &when_exclusive(&format!("\n  transport_addr: ${{{TRANSPORT_ADDRESS}}}\n  hint_token: ${{{HINT_TOKEN}}}")),
             )
+            .replace("{{admin_key}}", ADMIN_KEY)
             .replace("{{login}}", &login)
             .replace("{{keep_alive}}", &self.keep_alive.to_string())
             .replace("{{max_in_flight}}", &self.max_in_flight.to_string())
@@ -502,10 +505,18 @@ impl Worker {
     /// # Errors
     /// It does not answer.
     pub async fn metrics(&self) -> Result<Snapshot> {
+        Ok(Snapshot::parse(&self.metrics_text().await?))
+    }
+
+    /// The same as it answers them.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub async fn metrics_text(&self) -> Result<String> {
         for path in ["/metrics", "/api/v1/monitor/metrics"] {
             let answer = self.client.get(format!("{}{path}", self.monitor)).send().await.context("the worker's metrics do not answer")?;
             if answer.status().is_success() {
-                return Ok(Snapshot::parse(&answer.text().await?));
+                return Ok(answer.text().await?);
             }
         }
         bail!("the worker serves no metrics")

@@ -2,7 +2,8 @@
 //!
 //! Compiled once from the configuration. [`Dispatch::entries`] is a pure function of the message and the ids; whether its entries enter a log, or are
 //! held until their destination took them, is not decided here. Nothing is dropped here either: what finds no binding, or lacks a header that an
-//! address needs, is an entry too, with a [`Refusal`] that says why. Only what a filter takes out, where the route says so, is none.
+//! address needs, is an entry too, with a [`Refusal`] that says why. Only what a filter takes out, where the route says so, is none, and what
+//! a broker had kept, where the receiver says so.
 
 mod address;
 mod fields;
@@ -19,7 +20,7 @@ pub use rules::{Condition, ConditionError, MAX_REGEX_CHARS, regex};
 use processors::{Processed, process};
 
 use crate::config::Config;
-use crate::config::model::{DispatchMode, OnFailure, Resolver, ResolverKind, Route};
+use crate::config::model::{DispatchMode, OnFailure, Resolver, ResolverKind, Retained, Route};
 use crate::identity::{EntryId, IdSequence};
 use crate::message::{Entry, Message, Refusal};
 use crate::outcome::FaultCode;
@@ -61,6 +62,8 @@ pub struct Dispatched {
     pub entries: Vec<Entry>,
     /// The routes that filtered it out and keep nothing of it.
     pub filtered: Vec<Arc<str>>,
+    /// The routes whose receiver skips it, because the broker had kept it.
+    pub retained: Vec<Arc<str>>,
 }
 
 #[derive(Clone, Debug)]
@@ -72,6 +75,7 @@ struct RouteDispatch {
     fan_out: bool,
     steps: Vec<Step>,
     keeps_filtered: bool,
+    skips_retained: bool,
     trusts: bool,
 }
 
@@ -160,6 +164,7 @@ impl Dispatch {
                     fan_out: false,
                     steps: Vec::new(),
                     keeps_filtered: false,
+                    skips_retained: false,
                     trusts: false,
                 });
             }
@@ -177,6 +182,10 @@ impl Dispatch {
         let receiver = self.subscriber.as_ref().filter(|_| unasked).unwrap_or(arrival.receiver);
         let arrival = &Arrival { receiver, ..*arrival };
         for route in self.routes.iter().filter(|route| route.receiver == *arrival.receiver) {
+            if arrival.message.retain && route.skips_retained {
+                dispatched.retained.push(Arc::clone(&route.id));
+                continue;
+            }
             let mut message = arrival.message.clone();
             let hops = headers::strip(&mut message, route.trusts);
             match route.handle(&mut message, hops) {
@@ -323,6 +332,7 @@ impl RouteDispatch {
             fan_out,
             steps: route.processors.iter().map(step).collect::<Result<_, _>>()?,
             keeps_filtered: route.policy.on_filtered == OnFailure::Dlq,
+            skips_retained: config.receiver(&route.receiver_id).is_some_and(|receiver| receiver.options.retained == Retained::Skip),
             trusts: route.trust_bridge_headers,
         })
     }

@@ -98,7 +98,9 @@ catalog! {
         StoreReadCalls = Counter Count [] "store_read_calls_total" "StoreReadCalls"
             "Calls that read rows of a log: constant in steady state.";
         SqsRequests = Counter Count [Sender] "sqs_requests_total" "SQSRequests"
-            "Requests made to SQS; for a sender of MQTT the messages published.";
+            "Requests made to SQS.";
+        MqttPublished = Counter Count [Sender] "mqtt_published_total" "MQTTPublished"
+            "Messages that were published to the broker of a sender's session, by all senders of that session together.";
         Connected = Gauge None [Session] "connected" "MQTTConnected"
             "1 while the session is connected to its broker.";
         SubscriptionsWanted = Gauge Count [Session] "subscriptions_wanted" "SubscriptionsWanted"

@@ -253,14 +253,9 @@ impl Owner {
             return self.stop_for_good(WriterEnd::Unusable(fault));
         }
         let arrival = Arrival { receiver, received_at: wall, message: &message };
-        let Dispatched { entries, filtered } = self.options.dispatch.entries(&arrival, &mut self.entry_ids);
-        for route in filtered {
-            let leg = self.options.legs.iter().position(|leg| leg.route == route);
-            if let Some(counters) = leg.and_then(|leg| self.counters.get_mut(leg)) {
-                counters.received += 1;
-                counters.filtered += 1;
-            }
-        }
+        let Dispatched { entries, filtered, retained } = self.options.dispatch.entries(&arrival, &mut self.entry_ids);
+        self.count_dropped(filtered, |counters| counters.filtered += 1);
+        self.count_dropped(retained, |counters| counters.retained += 1);
         self.deliveries.arrived(delivery, u32::try_from(entries.len()).unwrap_or(u32::MAX));
         for entry in entries {
             let entry = Arc::new(entry);
@@ -272,6 +267,17 @@ impl Owner {
                 Delivery::Logged => self.append(now, delivery, entry),
                 Delivery::Held { .. } => self.hold(now, wall, delivery, entry),
                 Delivery::Spilled { after } => self.hold_or_log(now, wall, delivery, entry, after),
+            }
+        }
+    }
+
+    /// Of what makes no entry, each route is told that it came and why it went.
+    fn count_dropped(&mut self, routes: Vec<Arc<str>>, count: impl Fn(&mut LegCounters)) {
+        for route in routes {
+            let leg = self.options.legs.iter().position(|leg| leg.route == route);
+            if let Some(counters) = leg.and_then(|leg| self.counters.get_mut(leg)) {
+                counters.received += 1;
+                count(counters);
             }
         }
     }

@@ -10,6 +10,7 @@ use crate::http::{self, admin::Admin, listeners::Listeners, monitor::Monitor, tr
 use crate::instance;
 use crate::members::{Membership, stale_after};
 use crate::parts::{LogKind, SessionParts};
+use crate::protection::{Agent, Protector};
 use crate::retention::Retention;
 use crate::status::StatusBoard;
 use crate::step_down::StepDowns;
@@ -80,6 +81,7 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
     };
     let task = instance::ecs_task().await;
     let instance_id = instance::instance_id(process.instance_name.as_deref(), task.as_ref());
+    let agent = task.as_ref().filter(|_| args.role == Role::Worker).and_then(|_| Agent::of_the_environment());
     let listens_on = transport.as_ref().and_then(|listener| listener.local_addr().ok());
     let aws = wiring::aws(config).await;
     let stores = StoreSet::open(&config.stores, aws.as_ref(), Purpose::Run)?;
@@ -95,7 +97,7 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
         owner: format!("{instance_id}#{nonce:016x}"),
         nonce,
         looks_late: args.role == Role::Control,
-        tasks: wiring::tasks(config, aws.as_ref(), task.as_ref(), args.role == Role::Control),
+        tasks: wiring::tasks(config, aws.as_ref(), task.as_ref(), args.role == Role::Control || agent.is_some()),
         facts: instance::facts(&process.endpoints, task.as_ref(), listens_on),
         hints,
         step_downs: StepDowns::default(),
@@ -110,6 +112,21 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
     let adoption = wiring::adoption(config, &mut sessions, &shared);
     let membership = stores.leases.clone().zip(process.member_interval);
     let membership = membership.map(|(leases, interval)| membership_of(leases, interval, &process.bridge, args.role, &shared));
+    let stale_after = stale_after(config.bridge.cluster.member_interval.get());
+    let protector = agent.zip(task.as_ref()).zip(stores.leases.clone()).map(|((agent, task), leases)| {
+        let asked = sessions.iter().filter(|parts| matches!(parts.kind, LogKind::OfSession)).filter_map(|parts| parts.lease.as_ref());
+        Protector {
+            agent,
+            status: status.clone(),
+            leases,
+            tasks: shared.tasks.clone(),
+            bridge: process.bridge.clone(),
+            task: task.arn.clone(),
+            stale_after,
+            asked: asked.map(|lease| Arc::clone(&lease.asked)).collect(),
+            clock: clock.clone(),
+        }
+    });
     let (fleet, fleet_reader) = wiring::fleet(&stores, &process, &shared);
     let admin = match &process.admin {
         Some(plan) => {
@@ -119,8 +136,10 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
         None => None,
     };
     let control = control_of(config, &process, args.role, stores.leases.as_ref(), &sessions, &shared);
-    let retention = stores.old_letters.clone().map(|(letters, keep)| Retention { letters, keep, clock, metrics: metrics.clone() });
-    let collector = Collector { metrics, status: status.clone(), outbox: stores.outbox.clone(), sinks };
+    let retention =
+        stores.old_letters.clone().map(|(letters, keep)| Retention { letters, keep, clock: clock.clone(), metrics: metrics.clone() });
+    let (topics, queues) = sinks.into_iter().partition(|(id, _)| config.sender(id).is_some_and(|sender| sender.session_id.is_some()));
+    let collector = Collector { metrics, status: status.clone(), outbox: stores.outbox.clone(), queues, topics };
     let key = process.monitor_key.as_ref().map(Secret::reveal);
     let exporter = process.embedded_metrics.then(|| Exporter::new(&process.bridge, &instance_id));
     info!(bridge = %process.bridge, instance = %instance_id, version = env!("CARGO_PKG_VERSION"), sessions = sessions.len(), monitor = %process.monitor_addr, "starting");
@@ -137,8 +156,9 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
         fleet_reader,
         transport,
         membership,
-        retention,
         control,
+        protector,
+        retention,
         exporter,
         collector,
         status,

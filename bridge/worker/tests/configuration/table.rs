@@ -369,6 +369,7 @@ pub const ROWS: &[Row] = &[
         In(Owners),
     ),
     within("receivers[].topics[].options.subscription.qos_recheck_interval", ALONE, r#"{"topic":"a/#","qos":1}"#, None, "10m", In(Owners)),
+    set("receivers[].options.retained", ALONE, "skip", In(Messages)),
     set("receivers[].options.queue_url", FROM_QUEUE, "https://sqs.eu-west-1.amazonaws.com/1/other", In(Owners)),
     set("receivers[].options.queue_name", &[ONE, QUEUE, NAMED_QUEUE], "other", In(Owners)),
     set("receivers[].options.region", FROM_QUEUE, "eu-north-1", In(Owners)),
