@@ -51,7 +51,7 @@ async fn settled_messages_are_kept_for_their_time(store: Store, option: &'static
     run.stop().await.unwrap();
     run.start_worker().await.unwrap();
     run.publish(0..400, 0);
-    run.published(400).await.unwrap();
+    run.publishing_done().await.unwrap();
     run.delivered(400).await.unwrap();
     let found = settled_become(&run, "all are settled and stay", |count| count == 400).await;
     run.kill().await.unwrap();
@@ -62,7 +62,7 @@ async fn settled_messages_are_kept_for_their_time(store: Store, option: &'static
     std::fs::write(layer(&run), keep("3s")).unwrap();
     run.start_worker().await.unwrap();
     run.publish(400..600, 0);
-    run.published(600).await.unwrap();
+    run.publishing_done().await.unwrap();
     settled_become(&run, "they go", |count| count <= 200).await;
     let account = run.finish().await.unwrap();
     assert_eq!((account.published, account.unique, account.lost, account.corrupted), (600, 600, 0, 0), "{account:#?}");
