@@ -163,7 +163,7 @@ async fn kill_in_the_middle(layer: &'static str) {
     let account = run.finish().await.unwrap();
     assert_eq!((account.published, account.unique, account.lost, account.corrupted), (MESSAGES, MESSAGES, 0, 0), "{answers:?}");
     assert!(account.duplicates <= account.duplicate_bound, "{account:?}");
-    println!("answers {answers:?}; repeated {} of at most {}", account.duplicates, account.duplicate_bound);
+    xtask::terminal::note(&format!("answers {answers:?}; repeated {} of at most {}", account.duplicates, account.duplicate_bound));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
