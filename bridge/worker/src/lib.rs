@@ -10,6 +10,7 @@ pub mod levels;
 pub mod members;
 pub mod parts;
 pub mod run;
+pub mod secrets;
 pub mod status;
 pub mod supervisor;
 pub mod telemetry;

@@ -10,6 +10,7 @@ use crate::http::transport::Transport;
 use crate::members::Membership;
 use crate::parts::SessionParts;
 use crate::run::{RunError, SessionEnd};
+use crate::secrets::SecretKeeper;
 use crate::status::StatusBoard;
 use crate::telemetry::collect::Collector;
 use crate::telemetry::emf::{self, Exporter};
@@ -67,6 +68,8 @@ pub struct Program {
     pub transport: Option<(Transport, TcpListener)>,
     /// Keeps this process's row among the members.
     pub membership: Option<Membership>,
+    /// Reads secrets again that the configuration names.
+    pub secrets: SecretKeeper,
     /// Where embedded metrics are made, if they are wanted.
     pub exporter: Option<Exporter>,
     /// Where metrics are taken from.
@@ -92,8 +95,20 @@ pub enum End {
 
 /// Runs the program to its end.
 pub async fn run(program: Program, mut signals: Signals) -> End {
-    let Program { sessions, adoption, monitor, listener, transport, membership, exporter, collector, status, stop, shutdown_timeout } =
-        program;
+    let Program {
+        sessions,
+        adoption,
+        monitor,
+        listener,
+        transport,
+        membership,
+        secrets,
+        exporter,
+        collector,
+        status,
+        stop,
+        shutdown_timeout,
+    } = program;
     let quit = CancellationToken::new();
     let mut services = JoinSet::new();
     services.spawn(monitor.serve(listener, Bounds::default(), quit.clone()));
@@ -103,6 +118,7 @@ pub async fn run(program: Program, mut signals: Signals) -> End {
     if let Some((transport, listener)) = transport {
         services.spawn(transport.serve(listener, Bounds::of_posts(), quit.clone()));
     }
+    services.spawn(secrets.run(quit.clone()));
     if let Some(membership) = membership {
         services.spawn(membership.run(quit.clone()));
     }

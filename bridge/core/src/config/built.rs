@@ -17,7 +17,6 @@ const FIELDS: &[(&str, &str)] = &[
     ("http.tls_key_file", "TLS on the program's own listeners"),
     ("receivers[].options.credentials_uri", "credentials from elsewhere than the AWS chain"),
     ("senders[].options.credentials_uri", "credentials from elsewhere than the AWS chain"),
-    ("sessions[].options.session.credentials_uri", "credentials from elsewhere; use `username` and `password`"),
     ("stores.dlq.auto_redrive_window", "redrive when a subscription returns"),
     ("stores.outbox.options.compaction_grace", "keeping settled messages"),
     ("stores.outbox.options.retention", "keeping settled messages"),

@@ -129,7 +129,8 @@ async fn ports(config: &Config, purpose: Purpose) -> Result<Ports, CliError> {
     let letters = stores.dead_letters.ok_or_else(|| CliError::unusable("stores.dlq is not configured"))?;
     let redrives =
         stores.redrives.ok_or_else(|| CliError::unusable("stores.outbox is not configured: there is nothing to put back into"))?;
-    let sinks = wiring::sinks(config, aws.as_ref()).map_err(|errors| CliError::all_unusable(&errors))?.into_iter().collect();
+    let (secrets, _) = wiring::keep_secrets(config, aws.as_ref(), 0).await.map_err(|errors| CliError::all_unusable(&errors))?;
+    let sinks = wiring::sinks(config, aws.as_ref(), &secrets).map_err(|errors| CliError::all_unusable(&errors))?.into_iter().collect();
     Ok(Ports { letters, redrives, sinks, clock: Arc::new(SystemClock) })
 }
 

@@ -7,6 +7,7 @@ use crate::http::posts::PostBoard;
 use crate::http::{self, monitor::Monitor, transport::Transport};
 use crate::instance;
 use crate::members::Membership;
+use crate::secrets::Token;
 use crate::status::StatusBoard;
 use crate::supervisor::{self, End, Program, Signals};
 use crate::telemetry::Metrics;
@@ -14,7 +15,7 @@ use crate::telemetry::collect::Collector;
 use crate::telemetry::emf::Exporter;
 use crate::telemetry::logs;
 use crate::wiring::{self, ProcessPlan, Purpose, Shared, StoreSet, WiringError};
-use causeway_core::config::{Config, Loaded, Secret};
+use causeway_core::config::{Config, Loaded};
 use causeway_core::outcome::{Fault, FaultClass, FaultCode};
 use causeway_core::timing::Nanos;
 use causeway_ports::{Leases, MemberRecord, Sink, SystemClock};
@@ -75,13 +76,14 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
     let listens_on = transport.as_ref().and_then(|listener| listener.local_addr().ok());
     let aws = wiring::aws(config).await;
     let stores = StoreSet::open(&config.stores, aws.as_ref(), Purpose::Run)?;
-    let sinks = wiring::sinks(config, aws.as_ref())?;
+    let nonce = boot_nonce()?;
+    let (secrets, keeper) = wiring::keep_secrets(config, aws.as_ref(), nonce).await?;
+    let sinks = wiring::sinks(config, aws.as_ref(), &secrets)?;
     preflight(&stores, &sinks).await?;
 
     let clock = Arc::new(SystemClock);
     let (metrics, stop) = (Metrics::default(), CancellationToken::new());
     let status = StatusBoard::new(&process.bridge, &instance_id, clock.clone());
-    let nonce = boot_nonce()?;
     let shared = Shared {
         instance_id: instance_id.clone(),
         owner: format!("{instance_id}#{nonce:016x}"),
@@ -92,26 +94,29 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
         clock: clock.clone(),
         metrics: metrics.clone(),
         status: status.clone(),
+        secrets: secrets.clone(),
         stop: stop.clone(),
     };
     let mut sessions = wiring::sessions(config, &stores, &sinks, aws.as_ref(), &shared)?;
+    let key = process.monitor_key.as_ref().map(|key| wiring::secret_token("http.monitor_api_key", key, &secrets)).transpose()?;
+    let hint_token = process.hint_token.as_ref().map(|token| wiring::secret_token("http.hint_token", token, &secrets)).transpose()?;
     let posts = wiring::post_board(&process.posts, &sessions, &shared)?;
-    let transport = transport.map(|listener| (transport_of(process.hint_token.as_ref(), posts, &shared.hints), listener));
+    let transport = transport.map(|listener| (transport_of(hint_token, posts, &shared.hints), listener));
     let adoption = wiring::adoption(config, &mut sessions, &shared);
     let membership = stores.leases.clone().zip(process.member_interval);
     let membership = membership.map(|(leases, interval)| membership_of(leases, interval, &process.bridge, args.role, &shared));
     let collector = Collector { metrics, status: status.clone(), outbox: stores.outbox.clone(), sinks };
-    let key = process.monitor_key.as_ref().map(Secret::reveal);
     let exporter = process.embedded_metrics.then(|| Exporter::new(&process.bridge, &instance_id));
     info!(bridge = %process.bridge, instance = %instance_id, version = env!("CARGO_PKG_VERSION"), sessions = sessions.len(), monitor = %process.monitor_addr, "starting");
     log_budgets(config);
     let program = Program {
         sessions,
         adoption,
-        monitor: Monitor::new(collector.clone(), wiring::topology(config), key),
+        monitor: Monitor::new(collector.clone(), wiring::topology(config), None).keyed(key),
         listener,
         transport,
         membership,
+        secrets: keeper,
         exporter,
         collector,
         status,
@@ -126,8 +131,8 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
 }
 
 /// What comes in by the transport port.
-fn transport_of(hint_token: Option<&Secret>, posts: Option<PostBoard>, hints: &HintBoard) -> Transport {
-    let transport = hint_token.map_or_else(Transport::default, |token| Transport::new(hints.clone(), token.reveal()));
+fn transport_of(hint_token: Option<Token>, posts: Option<PostBoard>, hints: &HintBoard) -> Transport {
+    let transport = hint_token.map_or_else(Transport::default, |token| Transport::new(hints.clone(), token));
     match posts {
         Some(posts) => transport.with_posts(posts),
         None => transport,

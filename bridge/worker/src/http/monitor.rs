@@ -3,6 +3,7 @@
 use super::auth::ApiKey;
 use super::page;
 use super::serve::{Bounds, serve};
+use crate::secrets::Token;
 use crate::status::{BridgeStatus, LogPhase, ReadinessLevel, RouteStatus, ServiceLevel, SessionRole, SessionStatus};
 use crate::telemetry::collect::Collector;
 use crate::telemetry::prometheus;
@@ -35,6 +36,12 @@ impl Monitor {
     #[must_use]
     pub fn new(collector: Collector, topology: Value, key: Option<&str>) -> Self {
         Self { collector, topology: Arc::new(topology), key: key.map(ApiKey::new) }
+    }
+
+    /// The same with a key that may be renewed.
+    #[must_use]
+    pub fn keyed(self, key: Option<Token>) -> Self {
+        Self { key: key.map(ApiKey::of), ..self }
     }
 
     /// Every route of the monitor.

@@ -4,6 +4,7 @@
 
 use super::auth::ApiKey;
 use super::forward::Forwarder;
+use crate::secrets::Token;
 use crate::telemetry::{Metrics, PostResult};
 use axum::Json;
 use axum::Router;
@@ -12,7 +13,6 @@ use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
-use causeway_core::config::Secret;
 use causeway_core::dispatch::{Arrival, Dispatch};
 use causeway_core::identity::IdSequence;
 use causeway_core::ingress::{
@@ -44,7 +44,7 @@ pub struct PostReceiver {
     /// Its id.
     pub id: Arc<str>,
     /// What callers show, and what members show each other.
-    pub token: Secret,
+    pub token: Token,
     /// The largest body, in bytes.
     pub max_body_bytes: usize,
     /// Whether the mailbox is as good where the owner cannot be told or reached.
@@ -105,7 +105,7 @@ impl PostBoard {
         let posted = |receiver: PostReceiver| {
             let me = receiver.lease.as_ref().map_or("", |lease| lease.me.as_str());
             let locator = Mutex::new(Locator::new(me));
-            let (key, forwarder) = (ApiKey::new(receiver.token.reveal()), Forwarder::new(&receiver.id, receiver.token.clone())?);
+            let (key, forwarder) = (ApiKey::of(receiver.token.clone()), Forwarder::new(&receiver.id, receiver.token.clone())?);
             Ok((receiver.id.to_string(), Posted { key, locator, forwarder, receiver }))
         };
         Ok(Self(Arc::new(Board {
