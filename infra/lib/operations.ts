@@ -16,6 +16,7 @@ export type TableRole = "leases" | "outbox" | "dlq" | "managed_subscriptions" | 
  * - `queue/destination`: the queues that the configuration sends to.
  * - `queue/source`: the queues that it receives from; `queue/source_by_name`: those of them that it finds by their name.
  * - `queue/dead_letters`: the dead-letter queues of both; only where `redriveQueueDeadLetters` is switched on.
+ * - `tasks`: the tasks of the bridge's cluster.
  */
 export type Target =
   | TableRole
@@ -25,7 +26,8 @@ export type Target =
   | "queue/destination"
   | "queue/source"
   | "queue/source_by_name"
-  | "queue/dead_letters";
+  | "queue/dead_letters"
+  | "tasks";
 
 /** Operations by caller and target, each list sorted. */
 export type Operations = Readonly<Record<Caller, Readonly<Partial<Record<Target, readonly string[]>>>>>;
@@ -43,6 +45,8 @@ const BRIDGE_TASK = {
   // DeleteMessage and ChangeMessageVisibility authorise their batches, which are what is called.
   "queue/source": ["ChangeMessageVisibility", "DeleteMessage", "GetQueueAttributes", "ReceiveMessage"],
   "queue/source_by_name": ["GetQueueUrl"],
+  // What became of an owner that gives no sign of life.
+  tasks: ["DescribeTasks"],
 } as const satisfies Partial<Record<Target, readonly string[]>>;
 
 /** The operations of this release. */
@@ -88,7 +92,7 @@ export const OPERATIONS: Operations = {
  * transaction of DynamoDB by what it is made of, and so it never appears here.
  */
 export function iamActions(target: Target, operations: readonly string[]): string[] {
-  const service = target.startsWith("queue/") ? "sqs" : "dynamodb";
+  const service = target === "tasks" ? "ecs" : target.startsWith("queue/") ? "sqs" : "dynamodb";
   const action = (operation: string) => {
     if (operation.startsWith("TransactWriteItems") || operation.startsWith("TransactGetItems")) {
       throw new Error(

@@ -138,9 +138,10 @@ export interface Settings {
 
   /**
    * Secrets of the configuration by the `${NAME}` that stands for them: `ssm:/causeway/broker-ca`, `secretsmanager:causeway/broker` or
-   * `secretsmanager:causeway/broker#password`. Certificates and keys are PEM text. `HINT_TOKEN` is one that the stack makes, unless it is given here.
+   * `secretsmanager:causeway/broker#password`. Certificates and keys are PEM text. `HINT_TOKEN` and
+   * `ADMIN_API_KEY` are made by the stack where the configuration names them, unless they are given here.
    *
-   * @default - none but `HINT_TOKEN`
+   * @default - none but `HINT_TOKEN` and `ADMIN_API_KEY`
    */
   readonly secrets?: Readonly<Record<string, string>>;
 

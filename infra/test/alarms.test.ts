@@ -79,6 +79,8 @@ const NO_ALARM: Readonly<Record<string, string>> = {
   MQTTReusedIds: "the publisher's fault, and nothing is lost here; consumers that go by the source id have to know",
   MQTTSubscriptionsRefused: "MQTTSubscriptionsQuarantined tells which are refused now",
   MQTTUnmatchedHeld: "ends by itself after unmatched_grace",
+  FleetWorkers: "WorkersBelowTwo tells the same, as ECS counts them",
+  FleetFailureToFullDuration: "FailoverSlow looks at what the successor tells; this is the same from outside",
   Uptime: "a number, not a state",
   ProcessResidentMemory: "MemoryUtilization of ECS tells when it is too much",
   ProcessResidentMemoryPeak: "MemoryUtilization of ECS tells when it is too much",

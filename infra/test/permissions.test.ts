@@ -6,7 +6,7 @@ import * as kms from "aws-cdk-lib/aws-kms";
 import * as sqs from "aws-cdk-lib/aws-sqs";
 import { NO_QUEUES, type Queues, statements } from "../lib/constructs/permissions.ts";
 import { BridgeTables } from "../lib/constructs/tables.ts";
-import { type Caller, iamActions, OPERATIONS, type Operations, type Target } from "../lib/operations.ts";
+import { type Caller, iamActions, OPERATIONS, type Target } from "../lib/operations.ts";
 import { bareStack, FULL, IMPORTED, MINIMAL, MIXED, resources, templates } from "./support.ts";
 
 interface Statement {
@@ -36,6 +36,7 @@ function actionsOf(template: Template, part: string): Record<string, string[]> {
         /table\/([^"]+)"/.exec(text)?.[1] ??
         /:(plant-telemetry(?:-dlq)?)"/.exec(text)?.[1] ??
         /parameter\/([^"]+)"/.exec(text)?.[1]?.replace(/[0-9a-f]{12}$/, "DIGEST") ??
+        (/:task\/",\{"Ref":"[^"]*Cluster[^"]*"\},"\/\*"/.test(text) ? "the cluster's tasks" : undefined) ??
         text.replace(/[0-9A-F]{8}/g, "");
       found[name] = list(Action).slice().sort();
     }
@@ -57,6 +58,7 @@ const BRIDGE_TASK = {
   "causeway-dlq": ["DescribeTable", "GetItem", "PutItem"],
   "causeway-managed-subscriptions": ["DescribeTable", "GetItem", "PutItem", "UpdateItem"],
 };
+const TASKS = { "the cluster's tasks": ["ecs:DescribeTasks"] };
 const dynamo = (tables: Record<string, string[]>) =>
   Object.fromEntries(
     Object.entries(tables).map(([name, operations]) => [name, operations.map((one) => `dynamodb:${one}`)]),
@@ -67,7 +69,7 @@ const logOf = (name: string) => ({ [`{"Fn::GetAtt":["${name}","Arn"]}`]: LOG });
 
 test("each role may do exactly this", () => {
   const { bridge } = templates(MINIMAL);
-  const task = { ...dynamo(BRIDGE_TASK), "plant-telemetry": ["sqs:GetQueueAttributes", "sqs:SendMessage"] };
+  const task = { ...dynamo(BRIDGE_TASK), ...TASKS, "plant-telemetry": ["sqs:GetQueueAttributes", "sqs:SendMessage"] };
   assert.deepEqual(actionsOf(bridge, "workertaskrole"), task);
   assert.deepEqual(actionsOf(bridge, "controltaskrole"), task);
   assert.deepEqual(actionsOf(bridge, "bridgehousekeepingrole"), {
@@ -253,7 +255,7 @@ test("no permission is wider than one thing, but for those with a reason", () =>
           for (const resource of Array.isArray(Resource) ? Resource : [Resource]) {
             const text = JSON.stringify(resource);
             const wide = text === '"*"' ? "*" : (/-\?{6}/.exec(text)?.[0] ?? (text.includes("*") ? text : undefined));
-            if (wide === undefined || isOwnLog(action, text)) continue;
+            if (wide === undefined || isOwnLog(action, text) || isOwnTask(action, text)) continue;
             assert.ok(`${action} ${wide}` in WIDE, `${action} on ${text}`);
             met.add(`${action} ${wide}`);
           }
@@ -267,6 +269,11 @@ test("no permission is wider than one thing, but for those with a reason", () =>
 /** The streams of one log group: their ARN is the group's and `:*`. */
 function isOwnLog(action: string, resource: string): boolean {
   return ["logs:CreateLogStream", "logs:PutLogEvents"].includes(action) && /log-group:[^*"]+:\*"/.test(resource);
+}
+
+/** The tasks of the bridge's cluster: a task's name is made when it starts. */
+function isOwnTask(action: string, resource: string): boolean {
+  return action.startsWith("ecs:") && /:task\/[^*]+\/\*"/.test(resource);
 }
 
 test("no role has a policy of AWS", () => {
@@ -302,9 +309,13 @@ test("a transaction is allowed by what it is made of, a batch by its single form
 });
 
 const RECORDED = new URL("../lib/generated/operations.json", import.meta.url);
+/** What was recorded of the same programs as tasks of what stands for ECS, which the emulator of the others does not run. */
+const RECORDED_OF_TASKS = new URL("../lib/generated/task-operations.json", import.meta.url);
 
 test("what is granted is what was recorded of the running programs", () => {
-  const recorded = JSON.parse(readFileSync(RECORDED, "utf8")) as Operations;
+  const recorded = JSON.parse(readFileSync(RECORDED, "utf8")) as Record<string, Partial<Record<Target, string[]>>>;
+  for (const [caller, tasks] of Object.entries(JSON.parse(readFileSync(RECORDED_OF_TASKS, "utf8"))))
+    recorded[caller] = { ...recorded[caller], tasks: tasks as string[] };
   assert.deepEqual(Object.keys(recorded).sort(), Object.keys(OPERATIONS).sort());
   for (const [caller, targets] of Object.entries(recorded)) {
     const granted = OPERATIONS[caller as Caller];

@@ -50,7 +50,17 @@ describe("secrets that the tasks read themselves", () => {
   test("are told from secrets by their form alone", () => {
     for (const place of ["file:///a", "env://A_1", "ssm:///a/b", "ssm://a", "pms://a", "secretsmanager://a#b"])
       assert.ok(isSecretPlace(place), place);
-    for (const text of ["", "file://a", "file:///", "env://1", "env://", "ssm:///", "ssm://", "secretsmanager://a#", "x"])
+    for (const text of [
+      "",
+      "file://a",
+      "file:///",
+      "env://1",
+      "env://",
+      "ssm:///",
+      "ssm://",
+      "secretsmanager://a#",
+      "x",
+    ])
       assert.ok(!isSecretPlace(text), text);
   });
 });

@@ -4,6 +4,7 @@
 use causeway_core::lease::holder::Upkeep;
 use causeway_core::lease::row::{LeaseRow, OwnerFacts, RawLease};
 use causeway_core::lease::standby::Candidate;
+use causeway_core::lease::testimony::{Questions, Testimony, cluster_of};
 use causeway_core::lease::{Condition, LeaseAnswer, LeaseWrite};
 use causeway_core::log::writer::SegmentOptions;
 use causeway_core::member::{Effect, Event, Member, MemberOptions, Part, Term};
@@ -16,9 +17,14 @@ use proptest::prelude::*;
 
 const TTL: Duration = Duration::from_secs(10);
 
+fn task_of(owner: &str) -> String {
+    format!("arn:aws:ecs:eu-west-1:111122223333:task/plant/{owner}")
+}
+
 fn options(owner: &str) -> (MemberOptions, OwnerOptions) {
+    let facts = OwnerFacts { task_arn: Some(task_of(owner)), ..OwnerFacts::default() };
     let member = MemberOptions {
-        candidate: Candidate { key: "LEASE#s".to_owned(), owner: owner.to_owned(), ttl: TTL, facts: OwnerFacts::default() },
+        candidate: Candidate { key: "LEASE#s".to_owned(), owner: owner.to_owned(), ttl: TTL, facts },
         upkeep: Upkeep {
             ttl: TTL,
             renew_interval: Duration::from_secs(2),
@@ -27,6 +33,7 @@ fn options(owner: &str) -> (MemberOptions, OwnerOptions) {
             guard: Duration::from_millis(100),
         },
         poll_interval: Duration::from_secs(2),
+        questions: Some(Questions { overdue_after: Duration::from_millis(1_500), poll: Duration::from_millis(500) }),
         looks_late: false,
         step_down_grace: Duration::from_secs(1),
         hold_off: Duration::from_secs(3),
@@ -59,12 +66,14 @@ fn options(owner: &str) -> (MemberOptions, OwnerOptions) {
 #[allow(clippy::large_enum_variant, reason = "a test makes few of them")]
 enum Request {
     Read,
+    Task(String),
     Write(LeaseWrite),
 }
 
 #[derive(Clone, Debug)]
 enum Reply {
     Read(Option<LeaseRow>),
+    Task(Option<Testimony>),
     Written(LeaseAnswer),
 }
 
@@ -157,6 +166,13 @@ impl World {
         LeaseAnswer::Written
     }
 
+    /// What the orchestrator says: the task of a member that has ended has stopped.
+    fn testimony(&self, task: String) -> Option<Testimony> {
+        let nth = (0..3).find(|nth| task_of(&format!("m{nth}#1")) == task)?;
+        let last_status = if self.members[nth].finished { "STOPPED" } else { "RUNNING" }.to_owned();
+        Some(Testimony { cluster: cluster_of(&task)?, task, launch_type: Some("FARGATE".to_owned()), last_status })
+    }
+
     fn feed(&mut self, nth: usize, event: Event) {
         let now = self.instant();
         let was_finished = self.members[nth].finished;
@@ -174,10 +190,11 @@ impl World {
         let seen = &mut self.members[nth];
         assert!(!seen.finished, "m{nth}: an effect follows the end: {effect:?}");
         match effect {
-            Effect::ReadLease | Effect::WriteLease(_) => {
+            Effect::ReadLease | Effect::WriteLease(_) | Effect::AskAboutTask(_) => {
                 assert!(seen.call.is_none(), "m{nth} makes two calls at once");
                 seen.call = Some(Call::Asked(match effect {
                     Effect::WriteLease(write) => Request::Write(write),
+                    Effect::AskAboutTask(task) => Request::Task(task),
                     _ => Request::Read,
                 }));
             }
@@ -225,6 +242,7 @@ impl World {
                 let Some(Call::Asked(request)) = self.members[nth].call.clone() else { return };
                 let reply = match request {
                     Request::Read => Reply::Read(self.row.clone()),
+                    Request::Task(task) => Reply::Task(self.testimony(task)),
                     Request::Write(write) => Reply::Written(self.write(&write)),
                 };
                 self.members[nth].call = Some(Call::Answered(reply));
@@ -234,12 +252,14 @@ impl World {
                 self.members[nth].call = None;
                 match reply {
                     Reply::Read(row) => self.feed(nth, Event::LeaseRead(Ok(row.as_ref().map(RawLease::from)))),
+                    Reply::Task(told) => self.feed(nth, Event::TaskTold(told)),
                     Reply::Written(answer) => self.feed(nth, Event::LeaseWritten(Outcome::Done(answer))),
                 }
             }
             Step::GiveUp(nth) => match self.members[nth].call.take() {
                 None => {}
                 Some(Call::Asked(Request::Read) | Call::Answered(Reply::Read(_))) => self.feed(nth, Event::LeaseRead(Err(fault()))),
+                Some(Call::Asked(Request::Task(_)) | Call::Answered(Reply::Task(_))) => self.feed(nth, Event::TaskTold(None)),
                 Some(Call::Asked(Request::Write(write))) => {
                     self.late.push(write);
                     self.feed(nth, Event::LeaseWritten(Outcome::Unknown(fault())));

@@ -1,6 +1,7 @@
 //! The tasks of a cluster of containers: what the orchestrator knows of a process, which is more than the process can tell once it is gone.
 
 use async_trait::async_trait;
+use causeway_core::lease::testimony::Testimony;
 use causeway_core::outcome::{Fault, Outcome};
 use causeway_core::units::UnixMillis;
 
@@ -37,6 +38,17 @@ impl TaskRecord {
     #[must_use]
     pub fn is_up(&self) -> bool {
         self.last_status == "RUNNING" && self.desired_status == "RUNNING" && self.health.as_deref() != Some("UNHEALTHY")
+    }
+}
+
+impl From<&TaskRecord> for Testimony {
+    fn from(record: &TaskRecord) -> Self {
+        Self {
+            task: record.arn.clone(),
+            cluster: record.cluster_arn.clone(),
+            launch_type: record.launch_type.clone(),
+            last_status: record.last_status.clone(),
+        }
     }
 }
 

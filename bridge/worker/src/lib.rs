@@ -2,9 +2,14 @@
 
 pub mod adoption;
 pub mod cli;
+pub mod control;
+pub mod dead_letters;
 pub mod ecs;
+pub mod fleet;
 pub mod hints;
+pub mod history;
 pub mod http;
+pub mod ingress;
 pub mod instance;
 pub mod levels;
 pub mod members;
@@ -12,6 +17,7 @@ pub mod parts;
 pub mod run;
 pub mod secrets;
 pub mod status;
+pub mod step_down;
 pub mod supervisor;
 pub mod telemetry;
 pub mod wiring;

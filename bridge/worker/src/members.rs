@@ -24,7 +24,13 @@ const STALE_AFTER: u32 = 3;
 /// what may wait.
 #[must_use]
 pub fn is_fresh(written_at: UnixMillis, now: UnixMillis, interval: Duration) -> bool {
-    now.since(written_at) < interval * STALE_AFTER
+    now.since(written_at) < stale_after(interval)
+}
+
+/// How old a row may be that is written so often.
+#[must_use]
+pub fn stale_after(interval: Duration) -> Duration {
+    interval * STALE_AFTER
 }
 
 /// Writes the row.

@@ -16,7 +16,7 @@ use causeway_core::member::MemberOptions;
 use causeway_core::outcome::{Fault, FaultCode};
 use causeway_core::worker::depth::DepthLimit;
 use causeway_core::worker::options::{Delivery, Policy};
-use causeway_ports::{Clock, ConnectionGate, DeadLetters, Leases, Mailbox, MailboxName, ManagedSubscriptions, Outbox, Sink, Source};
+use causeway_ports::{Clock, ConnectionGate, DeadLetters, Leases, Mailbox, MailboxName, ManagedSubscriptions, Outbox, Sink, Source, Tasks};
 use core::time::Duration;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -224,8 +224,12 @@ pub struct LeaseParts {
     pub leases: Arc<dyn Leases>,
     /// Woken where another member says that the lease is free.
     pub hinted: Arc<Notify>,
+    /// Woken where an operator wants another process to own the session.
+    pub asked: Arc<Notify>,
     /// Tells the others when this one gave the lease back; `None`: they find out with their next look.
     pub hinter: Option<Hinter>,
+    /// Who runs the tasks of owners, where that can be asked.
+    pub tasks: Option<Arc<dyn Tasks>>,
     /// How long one call to the lease store may take.
     pub call_timeout: Duration,
     /// This process as a candidate, whose key names the lease, and how it keeps it.

@@ -5,6 +5,7 @@
 
 pub use crate::levels::{ProcessRole, ReadinessLevel, ServiceLevel};
 use causeway_core::drain::breaker::Circuit;
+use causeway_core::fleet::FleetView;
 use causeway_core::identity::Epoch;
 use causeway_core::member::LeaseCounters;
 pub use causeway_core::metrics::DropReason;
@@ -106,6 +107,11 @@ pub struct LeaseStatus {
     pub held: bool,
     /// Whether it waits for it: it looks at the row, and the row can be read and believed.
     pub watched: bool,
+    /// Until when this process may act under it, unless it renews it.
+    #[serde(skip)]
+    pub acts_until: Option<Instant>,
+    /// How much longer that is, in milliseconds. Computed by [`StatusBoard::snapshot`].
+    pub margin_ms: Option<u64>,
     /// What it counted.
     #[serde(serialize_with = "lease_counters")]
     pub counters: LeaseCounters,
@@ -374,6 +380,8 @@ pub struct BridgeStatus {
     pub sessions: Vec<SessionStatus>,
     /// The routes, in the order of the configuration.
     pub routes: Vec<RouteStatus>,
+    /// All processes of the bridge, where this one watches them.
+    pub fleet: Option<FleetView>,
 }
 
 /// Where owner loops publish and everybody reads. Clones share the board.
@@ -417,6 +425,15 @@ impl StatusBoard {
         });
     }
 
+    /// Publishes what this process sees of the whole bridge; `None`: it does not watch.
+    pub fn publish_fleet(&self, fleet: Option<FleetView>) {
+        self.board.send_if_modified(|status| {
+            let changed = status.fleet != fleet;
+            status.fleet = fleet;
+            changed
+        });
+    }
+
     /// Tells that the program is on its way out: it is not ready any more from this moment.
     pub fn begin_shutdown(&self) {
         self.board.send_modify(|status| status.shutting_down = true);
@@ -431,6 +448,9 @@ impl StatusBoard {
         for session in &mut status.sessions {
             session.service_level = session.service(now);
             session.readiness = session.level(now);
+            if let Some(lease) = &mut session.lease {
+                lease.margin_ms = lease.acts_until.map(|until| u64::try_from(until.since(now).as_millis()).unwrap_or(u64::MAX));
+            }
         }
         status.stalled = status.sessions.iter().filter_map(|session| session.stall(now)).collect();
         let owned = || status.sessions.iter().filter(|session| session.role == SessionRole::Owner);

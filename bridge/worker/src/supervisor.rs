@@ -4,8 +4,13 @@
 //! the monitor closes. A second signal ends everything at once: nothing is lost by it, more may be delivered twice.
 
 use crate::adoption::{Adoption, run_and_retire};
+use crate::control::Control;
+use crate::fleet::FleetReader;
+use crate::http::admin::{self, Admin};
+use crate::http::listeners::Listeners;
 use crate::http::monitor::Monitor;
-use crate::http::serve::Bounds;
+use crate::http::serve::{Bounds, serve_with};
+use crate::http::tls::ListenerTls;
 use crate::http::transport::Transport;
 use crate::members::Membership;
 use crate::parts::SessionParts;
@@ -62,14 +67,20 @@ pub struct Program {
     pub adoption: Option<Adoption>,
     /// The monitor.
     pub monitor: Monitor,
-    /// Where it listens.
-    pub listener: TcpListener,
+    /// The admin interface.
+    pub admin: Option<Admin>,
+    /// Where both listen.
+    pub listeners: Listeners,
+    /// Looks at the bridge as a whole, where there is more than this process.
+    pub fleet_reader: Option<FleetReader>,
     /// Where other members' hints and posts are taken, and on what.
     pub transport: Option<(Transport, TcpListener)>,
     /// Keeps this process's row among the members.
     pub membership: Option<Membership>,
     /// Reads secrets again that the configuration names.
     pub secrets: SecretKeeper,
+    /// Watches the whole bridge, where this process has that role.
+    pub control: Option<Control>,
     /// Where embedded metrics are made, if they are wanted.
     pub exporter: Option<Exporter>,
     /// Where metrics are taken from.
@@ -99,10 +110,13 @@ pub async fn run(program: Program, mut signals: Signals) -> End {
         sessions,
         adoption,
         monitor,
-        listener,
+        admin,
+        listeners,
+        fleet_reader,
         transport,
         membership,
         secrets,
+        control,
         exporter,
         collector,
         status,
@@ -111,7 +125,18 @@ pub async fn run(program: Program, mut signals: Signals) -> End {
     } = program;
     let quit = CancellationToken::new();
     let mut services = JoinSet::new();
-    services.spawn(monitor.serve(listener, Bounds::default(), quit.clone()));
+    let tls = listeners.tls.as_ref().map(ListenerTls::acceptor);
+    services.spawn(monitor.recorder().run(status.clone(), quit.clone()));
+    services.spawn(monitor.serve_with(listeners.monitor, tls.clone(), Bounds::default(), quit.clone()));
+    if let Some((admin, listener)) = admin.zip(listeners.admin) {
+        services.spawn(serve_with(listener, tls, admin.router(), Bounds { request: admin::REQUEST, ..Bounds::default() }, quit.clone()));
+    }
+    if let Some(tls) = listeners.tls {
+        services.spawn(tls.watch(quit.clone()));
+    }
+    if let Some(reader) = fleet_reader {
+        services.spawn(reader.run(quit.clone()));
+    }
     if let Some(exporter) = exporter {
         services.spawn(emf::run(exporter, collector, quit.clone()));
     }
@@ -121,6 +146,9 @@ pub async fn run(program: Program, mut signals: Signals) -> End {
     services.spawn(secrets.run(quit.clone()));
     if let Some(membership) = membership {
         services.spawn(membership.run(quit.clone()));
+    }
+    if let Some(control) = control {
+        services.spawn(control.run(quit.clone()));
     }
     let mut loops = JoinSet::new();
     for parts in sessions {

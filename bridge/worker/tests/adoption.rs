@@ -125,8 +125,10 @@ impl Process {
             lease: Some(LeaseParts {
                 leases: Arc::clone(&world.leases) as Arc<dyn Leases>,
                 hinted: Arc::default(),
+                asked: Arc::default(),
                 hinter: None,
                 call_timeout: Duration::from_secs(1),
+                tasks: None,
                 member: MemberOptions {
                     candidate: Candidate { key: lease_of(&log), owner, ttl: TTL, facts: OwnerFacts::default() },
                     upkeep: Upkeep {
@@ -137,6 +139,7 @@ impl Process {
                         guard: Duration::from_millis(100),
                     },
                     poll_interval: TTL / 4,
+                    questions: None,
                     looks_late: false,
                     step_down_grace: Duration::from_secs(1),
                     hold_off: TTL / 4,

@@ -110,12 +110,15 @@ impl Member {
             lease: Some(LeaseParts {
                 leases: shared,
                 hinted,
+                asked: Arc::default(),
                 hinter: Some(hinter),
                 call_timeout: Duration::from_secs(30),
+                tasks: None,
                 member: MemberOptions {
                     candidate: Candidate { key: "LEASE#s".to_owned(), owner, ttl, facts },
                     upkeep,
                     poll_interval: POLL,
+                    questions: None,
                     looks_late: false,
                     step_down_grace: Duration::from_secs(5),
                     hold_off: POLL,

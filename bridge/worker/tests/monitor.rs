@@ -213,7 +213,7 @@ async fn detailed_pages_ask_for_the_key_where_there_is_one() {
     let key = "a-key-of-16-chars";
     let server = Server::start(Monitor::new(collector, json!({}), Some(key))).await;
     let client = reqwest::Client::new();
-    for path in ["deephealth", "topology", "routes", "status"] {
+    for path in ["deephealth", "topology", "routes", "status", "fleet", "history"] {
         let url = format!("{}/api/v1/monitor/{path}", server.base);
         assert_eq!(client.get(&url).send().await.unwrap().status(), StatusCode::UNAUTHORIZED, "{path}");
         assert_eq!(client.get(&url).header("X-API-Key", "wrong").send().await.unwrap().status(), StatusCode::UNAUTHORIZED, "{path}");
@@ -232,6 +232,10 @@ async fn the_page_and_its_parts_are_served_and_run_nothing_foreign() {
     for (path, kind) in [
         ("/", "text/html"),
         ("/page.js", "text/javascript"),
+        ("/dom.js", "text/javascript"),
+        ("/charts.js", "text/javascript"),
+        ("/fleet.js", "text/javascript"),
+        ("/letters.js", "text/javascript"),
         ("/page.css", "text/css"),
         ("/icon.svg", "image/svg+xml"),
         ("/metrics", "text/plain"),
@@ -245,6 +249,54 @@ async fn the_page_and_its_parts_are_served_and_run_nothing_foreign() {
         assert!(path != "/" || !text.contains("style=") && !text.contains("onclick"), "the policy forbids inline code");
     }
     assert_eq!(server.get("/nothing").await.0, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn the_page_may_call_the_admin_interface_of_the_same_host_and_nothing_else() {
+    let (collector, _) = collector_with_clock();
+    let server = Server::start(Monitor::new(collector.clone(), json!({}), None).with_admin_port(Some(8080))).await;
+    let client = reqwest::Client::new();
+    let policy = async |host: &str| {
+        let answer = client.get(format!("{}/", server.base)).header("host", host).send().await.unwrap();
+        answer.headers()["content-security-policy"].to_str().unwrap().to_owned()
+    };
+    assert!(policy("10.0.0.1:8081").await.ends_with("; connect-src 'self' http://10.0.0.1:8080 https://10.0.0.1:8080"));
+    assert!(policy("[::1]:8081").await.ends_with("http://[::1]:8080 https://[::1]:8080"));
+    for forged in ["evil.com;script-src *", "a b", "x'y"] {
+        assert!(!policy(forged).await.contains("connect-src"), "{forged}");
+    }
+    assert_eq!(server.monitor("/status").await.1["admin_port"], 8080);
+    let without = Server::start(Monitor::new(collector, json!({}), None)).await;
+    let answer = reqwest::get(&without.base).await.unwrap();
+    assert!(!answer.headers()["content-security-policy"].to_str().unwrap().contains("connect-src"));
+}
+
+#[tokio::test]
+async fn the_last_hour_is_kept_and_told_from_where_one_left_off() {
+    let (collector, clock) = collector_with_clock();
+    let monitor = Monitor::new(collector.clone(), json!({}), None);
+    let recorder = monitor.recorder();
+    let server = Server::start(monitor).await;
+    assert_eq!(server.monitor("/history").await.1, json!({ "interval_ms": 5000, "samples": [] }));
+    let mut owned = session();
+    owned.lease = Some(LeaseStatus {
+        held: true,
+        acts_until: Some(causeway_ports::Clock::now(&*clock).plus(Duration::from_secs(9))),
+        ..LeaseStatus::default()
+    });
+    collector.status.publish(owned, vec![route()]);
+    recorder.note(&collector.status.snapshot());
+    clock.advance(Duration::from_secs(5));
+    recorder.note(&collector.status.snapshot());
+    let (_, all) = server.monitor("/history").await;
+    let first = &all["samples"][0];
+    assert_eq!(first["sessions"][0], json!({ "level": 2, "owner": true, "entries": 3, "oldest_ms": 10_000, "margin_ms": 9_000 }));
+    assert_eq!(first["routes"][0], json!({ "received": 10, "delivered": 4, "dead": 2, "dropped": 1 }));
+    assert_eq!(all["samples"][1]["sessions"][0]["margin_ms"], 4_000);
+    let (_, rest) = server.monitor(&format!("/history?since={}", first["at"])).await;
+    assert_eq!(rest["samples"].as_array().unwrap().len(), 1);
+    assert_eq!(server.monitor("/status").await.1["bridge"]["sessions"][0]["lease"]["margin_ms"], 4_000);
+    assert_eq!(server.monitor("/fleet").await.1, json!({ "fleet": null }));
 }
 
 #[tokio::test]

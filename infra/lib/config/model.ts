@@ -197,6 +197,7 @@ export interface Http {
   monitor_addr?: string;
   transport_addr?: string;
   admin_api_key?: string;
+  admin_keys?: { name?: string; key?: string }[];
   monitor_api_key?: string;
   hint_token?: string;
   cors_origins?: string[];

@@ -9,13 +9,17 @@ export function acknowledge(scope: IConstruct, id: string, reason: string): void
 
 /** The streams of a log group that exists have an ARN that ends in a star; those of a new one are referred to. */
 export function acknowledgeOwnStreams(scope: IConstruct, logGroup: logs.ILogGroup): void {
-  const arn = flatten(Stack.of(scope).resolve(logGroup.logGroupArn));
-  if (arn === undefined) return;
-  acknowledge(
+  acknowledgePattern(
     scope,
-    `AwsSolutions-IAM5[Resource::${arn}]`,
+    logGroup.logGroupArn,
     "The streams of one log group, which ECS and Lambda name themselves.",
   );
+}
+
+/** Says why the resource of a statement is a pattern, where it is one. */
+export function acknowledgePattern(scope: IConstruct, pattern: string, reason: string): void {
+  const arn = flatten(Stack.of(scope).resolve(pattern));
+  if (arn !== undefined) acknowledge(scope, `AwsSolutions-IAM5[Resource::${arn}]`, reason);
 }
 
 /** An ARN as cdk-nag writes it: references in angle brackets. `undefined` where it has no star. */
@@ -24,5 +28,5 @@ function flatten(arn: unknown): string | undefined {
   const text = parts
     .map((part) => (typeof part === "string" ? part : `<${(part as { Ref?: string }).Ref ?? ""}>`))
     .join("");
-  return text.endsWith(":*") && !Token.isUnresolved(text) ? text : undefined;
+  return text.endsWith("*") && !Token.isUnresolved(text) ? text : undefined;
 }

@@ -15,6 +15,7 @@ import {
   shutdownSeconds,
 } from "../config-document.ts";
 import type { TableRole } from "../operations.ts";
+import { ADMIN_API_KEY, AdminKey, namesAdminKey } from "./admin-key.ts";
 import { BridgeAlarms, type BridgeAlarmsProps } from "./alarms.ts";
 import { BaselineSeeds } from "./baseline.ts";
 import { ConfigDelivery } from "./config-delivery.ts";
@@ -117,7 +118,8 @@ export interface CausewayDynamoDBHAProps {
 
   /**
    * Secrets that the configuration names by a variable: `{ BROKER_CA: ecs.Secret.fromSsmParameter(…) }` for `ca_cert_pem: ${BROKER_CA}`. The tasks get
-   * their values at start; they stand in no template. `HINT_TOKEN` is made by the stack where the configuration names it and nothing gives it.
+   * their values at start; they stand in no template. `HINT_TOKEN` and `ADMIN_API_KEY` are made by the stack where the configuration names them and
+   * nothing gives them.
    *
    * @default - none
    */
@@ -258,6 +260,8 @@ export class CausewayDynamoDBHA extends Construct {
   public readonly network: BridgeNetwork;
   /** What the tasks' hints carry, where the configuration names it and it was not given. */
   public readonly hintToken?: HintToken;
+  /** The key of the admin interface, where the configuration names it and it was not given. */
+  public readonly adminKey?: AdminKey;
   /** The tables. */
   public readonly tables: IBridgeTables;
   /** The rows of managed subscriptions that the sessions start from. */
@@ -309,6 +313,9 @@ export class CausewayDynamoDBHA extends Construct {
     if (!given(props).has(HINT_TOKEN) && namesHintToken(this.document.text)) {
       this.hintToken = new HintToken(this, "HintToken", { bridgeId: this.bridgeId });
     }
+    if (!given(props).has(ADMIN_API_KEY) && namesAdminKey(this.document.text)) {
+      this.adminKey = new AdminKey(this, "AdminKey", { bridgeId: this.bridgeId });
+    }
     const environment = Object.fromEntries(Object.entries(queues).map(([name, queue]) => [name, queue.queueUrl]));
     const common = {
       bridgeId: this.bridgeId,
@@ -323,7 +330,11 @@ export class CausewayDynamoDBHA extends Construct {
       ...common,
       ...this.serviceProps(props),
       image: props.image ?? { kind: "tree" },
-      secrets: { ...secrets, ...(this.hintToken && { [HINT_TOKEN]: this.hintToken.containerSecret }) },
+      secrets: {
+        ...secrets,
+        ...(this.hintToken && { [HINT_TOKEN]: this.hintToken.containerSecret }),
+        ...(this.adminKey && { [ADMIN_API_KEY]: this.adminKey.containerSecret }),
+      },
     });
     this.housekeeping = new HousekeepingFunction(this, "Housekeeping", { ...common, ...props.housekeeping });
     this.redrive = new RedriveFunction(this, "Redrive", {
@@ -444,7 +455,7 @@ export class CausewayDynamoDBHA extends Construct {
 function loadDocument(props: CausewayDynamoDBHAProps): ConfigDocument {
   const { files, environment = {}, checker } = props.bridgeConfig;
   const container = [...Object.keys(props.queues ?? {}), ...Object.keys(props.secrets ?? {})];
-  if (!given(props).has(HINT_TOKEN)) container.push(HINT_TOKEN);
+  for (const made of [HINT_TOKEN, ADMIN_API_KEY]) if (!given(props).has(made)) container.push(made);
   return loadConfigDocument(files, environment, checker, container);
 }
 

@@ -17,6 +17,8 @@ export interface Queues {
 
 /** What a caller's permissions are for. */
 export interface Resources extends Queues {
+  /** The tasks of the cluster, as a pattern of their ARNs: each task's name is made when it starts. */
+  readonly tasks?: string;
   /** The bridge's tables. */
   readonly tables: IBridgeTables;
 }
@@ -88,6 +90,8 @@ function arnsOf(target: Target, resources: Resources): string[] {
     case "queue/source_by_name":
     case "queue/dead_letters":
       return queuesOf(target, resources).map((queue) => queue.queueArn);
+    case "tasks":
+      return resources.tasks === undefined ? [] : [resources.tasks];
     default: {
       const [role, index] = target.split("/");
       const arn = resources.tables.tables[role as TableRole].tableArn;

@@ -1,4 +1,4 @@
-import { Duration, Token } from "aws-cdk-lib";
+import { Duration, Stack, Token } from "aws-cdk-lib";
 import * as ec2 from "aws-cdk-lib/aws-ec2";
 import * as ecs from "aws-cdk-lib/aws-ecs";
 import * as iam from "aws-cdk-lib/aws-iam";
@@ -17,14 +17,14 @@ import {
   checkWorkerCount,
 } from "../checks/index.ts";
 import { PORTS } from "../ports.ts";
-import { acknowledge, acknowledgeOwnStreams } from "./acknowledge.ts";
+import { acknowledge, acknowledgeOwnStreams, acknowledgePattern } from "./acknowledge.ts";
 import type { ConfigDelivery } from "./config-delivery.ts";
 import { refuseProp } from "./faults.ts";
 import { type Architecture, resolveImage } from "./image.ts";
 import { LoadBalancerAttachment, type LoadBalancerAttachmentProps } from "./load-balancer.ts";
 import { NO_QUEUES, statements } from "./permissions.ts";
-import { secretStatements } from "./secret-places.ts";
 import { blockDeploy, PLACEHOLDER } from "./placeholder.ts";
+import { secretStatements } from "./secret-places.ts";
 import type { IBridgeTables } from "./tables.ts";
 
 /** The kinds of tasks. Both run the bridge and may own its sessions; control also serves the admin interface and is exactly one. */
@@ -348,13 +348,16 @@ export class BridgeService extends Construct {
       description: `What the ${kind} tasks of the bridge ${this.props.bridgeId} may do`,
     });
     const { tables, destinations = [], sources = [], sourcesByName = [] } = this.props;
-    for (const statement of statements(kind, { ...NO_QUEUES, tables, destinations, sources, sourcesByName }))
+    const { clusterName } = this.cluster;
+    const tasks = Stack.of(this).formatArn({ service: "ecs", resource: "task", resourceName: `${clusterName}/*` });
+    for (const statement of statements(kind, { ...NO_QUEUES, tables, destinations, sources, sourcesByName, tasks }))
       role.addToPolicy(statement);
     const named = secretStatements(this, this.props.secretPlaces ?? []);
     for (const statement of named) role.addToPolicy(statement);
     const keys = (this.props.secretKeys ?? []).map((key) => key.keyArn);
     if (named.length > 0 && keys.length > 0)
       role.addToPolicy(new iam.PolicyStatement({ sid: "SecretKeys", actions: ["kms:Decrypt"], resources: keys }));
+    acknowledgePattern(role, tasks, "The tasks of one cluster, which ECS names when they start.");
     return role;
   }
 

@@ -134,7 +134,8 @@ async fn start(rig: &Rig) -> Result<(Cluster, usize)> {
 
 fn keep(rig: &mut Rig, cluster: &mut Cluster, dir: &Path) -> Result<Vec<String>> {
     let processes = rig.stack.processes().chain(cluster.members.iter().map(|member| &member.worker.process));
-    local::State::of(processes, rig.launch.environment.clone()).save(dir)?;
+    let desk = cluster.members.first().map_or_else(|| rig.launch.environment.clone(), |member| member.launch.desk_environment());
+    local::State::of(processes, desk).save(dir)?;
     rig.stack.release();
     let mut lines = vec!["still running (scripts/local down ends it):".to_owned()];
     for member in &mut cluster.members {
@@ -145,6 +146,8 @@ fn keep(rig: &mut Rig, cluster: &mut Cluster, dir: &Path) -> Result<Vec<String>>
     lines.push(format!("  queue    {}", rig.stack.queue_url));
     lines.push(format!("  store    {} ({})", rig.stack.aws.dynamodb_endpoint, rig.stack.store_name));
     lines.push(format!("  logs     {}", dir.display()));
+    let (program, configuration) = (rig.launch.binary.display(), rig.launch.config.display());
+    lines.push(format!("  look     . {}; {program} lease list -c {configuration}", local::env_file(dir).display()));
     Ok(lines)
 }
 

@@ -4,6 +4,7 @@ pub mod deployed;
 mod examine;
 
 use crate::cluster::Cluster;
+use crate::fleet::Fleet;
 use crate::ledger::Ledger;
 use crate::ledger::consumer::Consumer;
 use crate::ledger::payload::Plan;
@@ -12,7 +13,8 @@ use crate::network::{Ground, Network, Peer, Way};
 use crate::rig::Rig;
 use crate::stack::{StackOptions, Store};
 use crate::terminal::{note, result, stop_requested};
-use crate::worker::{LEASE_TTL, Launch, Role, SESSION};
+use crate::worker::{LEASE_TTL, LONG_LEASE_TTL, Launch, Role, SESSION};
+
 use anyhow::{Context as _, Result, bail, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 use rustix::process::Signal;
@@ -25,6 +27,9 @@ use tokio::time::Instant;
 pub const EXPLANATION: &str = "The clock runs from the signal, or the cut, until the successor answers that it is at full service and the \
 lease row names it. After a cut, the owner first has to notice: the broker's silence for two and a half keep-alives (2 s here). That time is \
 added to the computed budget, which begins where the loss is known.
+
+With --stopped-after the workers are tasks of what stands for ECS, their leases last for 45 s, and ECS says so many seconds after a crash that the owner's task \
+has stopped: the successor need not wait for the lease.
 
 With --ecs the session is one of a deployed stack: ECS is asked to stop the owner's task, and the clock runs from that call until the lease row \
 names another owner, under a higher version, at full service. An owner writes its level of service with its next renewal, so that the time is long by \
@@ -88,6 +93,9 @@ pub struct Options {
     /// Whether the successor runs already. Left out: first warm, then cold.
     #[arg(long, value_enum, conflicts_with = "ecs")]
     pub start: Option<Start>,
+    /// After how many seconds ECS reports the owner's task as stopped, when it crashed. Leases last for 45 s then, and only warm crashes are measured.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u16).range(..=60), conflicts_with_all = ["ecs", "cause", "start"])]
+    pub stopped_after: Option<u16>,
     /// Messages a second that flow meanwhile; 0 for none.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(..=5_000), conflicts_with = "ecs")]
     pub rate: u64,
@@ -180,8 +188,11 @@ pub async fn run(options: &Options) -> Result<bool> {
         .collect::<Vec<_>>()
         .join("\n");
     let title = format!(
-        "Seconds until the successor was at full service; lease TTL {LEASE_TTL} s, {} messages a second, {}",
-        options.rate, table.store
+        "Seconds until the successor was at full service; lease TTL {} s, {} messages a second, {}{}",
+        table.lease_ttl_seconds,
+        options.rate,
+        table.store,
+        options.stopped_after.map(|after| format!("; ECS says {after} s after the crash that the task has stopped")).unwrap_or_default()
     );
     if options.json {
         note(&format!("{title}\n{text}"));
@@ -195,10 +206,15 @@ pub async fn run(options: &Options) -> Result<bool> {
 async fn measure(options: &Options, dir: &Path) -> Result<Table> {
     note("building the worker");
     let binary = crate::worker::binary().await?;
-    let causes: Vec<Cause> = Cause::ALL.into_iter().filter(|cause| options.cause.is_none_or(|only| only == *cause)).collect();
-    let starts: Vec<Start> = Start::ALL.into_iter().filter(|start| options.start.is_none_or(|only| only == *start)).collect();
+    let (cause, start) = match options.stopped_after {
+        Some(_) => (Some(Cause::Crash), Some(Start::Warm)),
+        None => (options.cause, options.start),
+    };
+    let causes: Vec<Cause> = Cause::ALL.into_iter().filter(|one| cause.is_none_or(|only| only == *one)).collect();
+    let starts: Vec<Start> = Start::ALL.into_iter().filter(|one| start.is_none_or(|only| only == *one)).collect();
     let bar = bar(causes.len() * starts.len() * options.runs() as usize);
-    let mut table = Table { lease_ttl_seconds: LEASE_TTL, messages_per_second: options.rate, store: "", network: None, cells: Vec::new() };
+    let lease_ttl_seconds = if options.stopped_after.is_some() { LONG_LEASE_TTL } else { LEASE_TTL };
+    let mut table = Table { lease_ttl_seconds, messages_per_second: options.rate, store: "", network: None, cells: Vec::new() };
     // Two configurations: only where the broker's path is cut does the owner give up without it.
     for cut in [false, true] {
         let causes: Vec<Cause> = causes.iter().copied().filter(|cause| (*cause == Cause::BrokerPath) == cut).collect();
@@ -206,7 +222,8 @@ async fn measure(options: &Options, dir: &Path) -> Result<Table> {
             continue;
         }
         bar.set_message("starting broker, queue and store");
-        let bench = Bench::start(&dir.join(if cut { "cut" } else { "plain" }), binary.clone(), cut, options.rate, bar.clone()).await?;
+        let place = dir.join(if cut { "cut" } else { "plain" });
+        let bench = Bench::start(&place, binary.clone(), cut, options, bar.clone()).await?;
         table.store = bench.rig.stack.store_name;
         table.network = bench.network.as_ref().map(Network::describe).or(table.network);
         for start in &starts {
@@ -224,6 +241,8 @@ async fn measure(options: &Options, dir: &Path) -> Result<Table> {
 struct Bench {
     rig: Rig,
     network: Option<Network>,
+    /// What the workers are tasks of, if of anything.
+    fleet: Option<Fleet>,
     launches: Vec<Launch>,
     budgets: serde_json::Value,
     publishing: Option<tokio::task::JoinHandle<Result<crate::ledger::publisher::Published>>>,
@@ -233,11 +252,13 @@ struct Bench {
 }
 
 impl Bench {
-    async fn start(dir: &Path, binary: std::path::PathBuf, cut: bool, rate: u64, bar: ProgressBar) -> Result<Self> {
+    async fn start(dir: &Path, binary: std::path::PathBuf, cut: bool, of: &Options, bar: ProgressBar) -> Result<Self> {
+        let rate = of.rate;
         let ground = if cut { Some(Ground::find().await) } else { None };
         let rig = Rig::start_on(&StackOptions::bound(dir, Store::Dynamodb), ground.as_ref().map(Ground::address), binary, |settings| {
             settings.exclusive = true;
             settings.logins = cut;
+            settings.asks_ecs = of.stopped_after.is_some();
             if cut {
                 settings.broker_health_step_down = Some(STEP_DOWN);
                 settings.keep_alive = KEEP_ALIVE;
@@ -252,6 +273,10 @@ impl Bench {
         if let Some(network) = &network {
             launches = launches.into_iter().enumerate().map(|(number, launch)| launch.over(network.link(number))).collect();
         }
+        let fleet = match of.stopped_after {
+            Some(after) => Some(Fleet::start(after, &mut launches).await?),
+            None => None,
+        };
         let text = rig.launch.run(&["budget", &rig.launch.config.to_string_lossy(), "--json"]).await?;
         let budgets = serde_json::from_str(&text).context("the budget is not JSON")?;
         let plan = Plan::new(u64::MAX >> 16, 250);
@@ -260,7 +285,7 @@ impl Bench {
             let publisher = Publisher { numbers: 0..plan.messages, plan, broker_port: rig.stack.broker.port(), rate };
             tokio::spawn(async move { publisher.run(&Progress::default()).await })
         });
-        Ok(Self { rig, network, launches, budgets, publishing, _consumer: consumer, bar })
+        Ok(Self { rig, network, fleet, launches, budgets, publishing, _consumer: consumer, bar })
     }
 
     async fn end(self) -> Result<()> {
@@ -312,7 +337,12 @@ impl Bench {
         say(&format!("{name} {}", if cause == Cause::BrokerPath { "loses the broker" } else { "is stopped" }));
         let since = Instant::now();
         match cause {
-            Cause::Crash => owner.worker.process.signal(Signal::KILL),
+            Cause::Crash => {
+                owner.worker.process.signal(Signal::KILL);
+                if let Some(fleet) = &self.fleet {
+                    fleet.has_lost(&owner.launch)?;
+                }
+            }
             Cause::Release => owner.worker.process.signal(Signal::TERM),
             Cause::BrokerPath => self.link(&name)?.cut(Peer::Broker, Way::Both).await?,
         }
@@ -342,7 +372,12 @@ impl Bench {
         let status = member.worker.process.wait(STOP).await?;
         ensure!(cause == Cause::Crash || status.success(), "{name} did not stop cleanly: {status}");
         match start {
-            Start::Warm => cluster.start_again(index).await,
+            Start::Warm => {
+                if let Some(fleet) = &self.fleet {
+                    fleet.replace(&mut member.launch);
+                }
+                cluster.start_again(index).await
+            }
             Start::Cold => {
                 cluster.members.remove(index);
                 Ok(())

@@ -9,6 +9,7 @@ pub mod cluster;
 pub mod dead_letters;
 pub mod demo;
 pub mod failover;
+pub mod fleet;
 pub mod lambda;
 pub mod ledger;
 pub mod local;

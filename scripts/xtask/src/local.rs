@@ -80,13 +80,14 @@ impl State {
         Self { processes: processes.collect(), environment }
     }
 
-    /// Writes it into `dir`.
+    /// Writes it into `dir`, and beside it the environment for a shell ([`env_file`]).
     ///
     /// # Errors
-    /// The file cannot be written.
+    /// A file cannot be written.
     pub fn save(&self, dir: &Path) -> Result<()> {
         let path = file(dir);
-        std::fs::write(&path, serde_json::to_vec_pretty(self)?).with_context(|| format!("cannot write {}", path.display()))
+        std::fs::write(&path, serde_json::to_vec_pretty(self)?).with_context(|| format!("cannot write {}", path.display()))?;
+        std::fs::write(env_file(dir), self.exports()).context("cannot write the environment")
     }
 
     fn load(dir: &Path) -> Option<Self> {
@@ -227,7 +228,9 @@ async fn deliver() -> Result<()> {
     Ok(())
 }
 
-fn env_file(dir: &Path) -> PathBuf {
+/// Where a shell finds what to export.
+#[must_use]
+pub fn env_file(dir: &Path) -> PathBuf {
     dir.join("env")
 }
 
@@ -252,7 +255,6 @@ async fn start(options: &StackOptions, dir: &Path) -> Result<State> {
     }
     let state = State::of(rig.stack.processes(), environment);
     state.save(dir)?;
-    std::fs::write(env_file(dir), state.exports()).context("cannot write the environment")?;
     rig.stack.release();
     Ok(state)
 }

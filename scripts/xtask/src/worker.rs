@@ -105,6 +105,10 @@ pub const SESSION: &str = "mqtt-conn";
 pub const CLIENT_ID: &str = "telemetry-bridge";
 /// How long an unrenewed lease lasts, in seconds, where several workers share one session.
 pub const LEASE_TTL: u64 = 5;
+/// The same where it is not waited for when ECS says that the owner's task has stopped: the default of clustered bridges.
+pub const LONG_LEASE_TTL: u64 = 45;
+/// How often such a lease is renewed and looked at, so that a renewal is soon missed.
+const OFTEN: &str = "      renew_interval: 1s\n      renew_call_timeout: 500ms\n      acquire_poll_interval: 1s\n";
 /// The environment variables that tell the workers of one configuration apart.
 const INSTANCE: &str = "CAUSEWAY_INSTANCE";
 const MONITOR_ADDRESS: &str = "CAUSEWAY_MONITOR_ADDRESS";
@@ -157,6 +161,8 @@ pub struct Settings {
     pub keep_alive: u16,
     /// `routes[].session.broker_health_step_down`, in seconds. `None`: off.
     pub broker_health_step_down: Option<u16>,
+    /// Whether an owner whose task has stopped is replaced without waiting for its lease, which then lasts [`LONG_LEASE_TTL`].
+    pub asks_ecs: bool,
 }
 
 impl Settings {
@@ -183,7 +189,14 @@ impl Settings {
             logins: false,
             keep_alive: 30,
             broker_health_step_down: None,
+            asks_ecs: false,
         }
+    }
+
+    /// How long an unrenewed lease lasts, in seconds.
+    #[must_use]
+    pub const fn lease_ttl(&self) -> u64 {
+        if self.asks_ecs { LONG_LEASE_TTL } else { LEASE_TTL }
     }
 
     /// The longest that a worker needs to notice that its broker has fallen silent, in seconds: two and a half times the keep-alive.
@@ -203,7 +216,8 @@ impl Settings {
         };
         let when_exclusive = |text: &str| if self.exclusive { text.to_owned() } else { String::new() };
         let (deployment, session_mode) = if self.exclusive {
-            (format!("deployment_mode: clustered\n  instance_id: ${{{INSTANCE}}}"), "session_mode: exclusive\n    baseline: auto")
+            let cluster = if self.asks_ecs { "\n  cluster:\n    takeover_evidence: [ttl, ecs_stopped]\n    evidence_poll: 1s" } else { "" };
+            (format!("deployment_mode: clustered\n  instance_id: ${{{INSTANCE}}}{cluster}"), "session_mode: exclusive\n    baseline: auto")
         } else {
             ("deployment_mode: standalone".to_owned(), "session_mode: persistent")
         };
@@ -212,7 +226,9 @@ impl Settings {
         let shared_stores =
             when_exclusive(&(shared_store("lease", "leases") + &shared_store("managed_subscriptions", "managed-subscriptions")));
         let route_session = when_exclusive(&format!(
-            "    session:\n      session_id: {SESSION}\n      sender_id: sqs-out\n      lease_ttl: {LEASE_TTL}s\n      broker_health_step_down: {}\n",
+            "    session:\n      session_id: {SESSION}\n      sender_id: sqs-out\n      lease_ttl: {}s\n{}      broker_health_step_down: {}\n",
+            self.lease_ttl(),
+            if self.asks_ecs { OFTEN } else { "" },
             self.broker_health_step_down.map_or_else(|| "off".to_owned(), |seconds| format!("{seconds}s"))
         ));
         // Several processes read the same file: the environment tells them apart.
@@ -326,15 +342,31 @@ impl Launch {
         self
     }
 
+    /// What tells this worker from the others of its configuration, under the name of `instance`.
+    fn own_environment(&self, instance: &str) -> [(&'static str, String); 4] {
+        [
+            (INSTANCE, instance.to_owned()),
+            (MONITOR_ADDRESS, self.monitor.to_string()),
+            // Any free port: where hints are taken stands in the member's row.
+            (TRANSPORT_ADDRESS, SocketAddr::new(self.monitor.ip(), 0).to_string()),
+            (HINT_TOKEN, "known-to-every-local-worker".to_owned()),
+        ]
+    }
+
+    /// What a person exports to use the program's other commands on this worker's configuration.
+    #[must_use]
+    pub fn desk_environment(&self) -> BTreeMap<String, String> {
+        let own = self.own_environment("desk").map(|(name, value)| (name.to_owned(), value));
+        self.environment.clone().into_iter().chain(own).collect()
+    }
+
     /// `causeway ARGS` with the worker's environment, which holds nothing of ours but the path.
     #[must_use]
     pub fn command(&self, arguments: &[&str]) -> Command {
         let words: Vec<&std::ffi::OsStr> = self.prefix.iter().map(std::ffi::OsStr::new).chain([self.binary.as_os_str()]).collect();
         let mut command = process::command(words[0], self.lifetime);
         command.args(&words[1..]).args(arguments).env_clear().envs(&self.environment).current_dir(&self.dir);
-        command.env(INSTANCE, &self.name).env(MONITOR_ADDRESS, self.monitor.to_string());
-        // Any free port: where hints are taken stands in the member's row.
-        command.env(TRANSPORT_ADDRESS, SocketAddr::new(self.monitor.ip(), 0).to_string()).env(HINT_TOKEN, "known to every local worker");
+        command.envs(self.own_environment(&self.name));
         for name in ["PATH", "HOME", "RUST_BACKTRACE"] {
             if let Some(value) = std::env::var_os(name) {
                 command.env(name, value);
@@ -453,6 +485,16 @@ impl Worker {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         Ok(())
+    }
+
+    /// What it shows of the bridge.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub async fn topology(&self) -> Result<serde_json::Value> {
+        let answer =
+            self.client.get(format!("{}/api/v1/monitor/topology", self.monitor)).send().await.context("the monitor does not answer")?;
+        answer.json().await.context("the topology is not JSON")
     }
 
     /// Reads its metrics.

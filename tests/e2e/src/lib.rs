@@ -1,6 +1,7 @@
 //! What the end-to-end tests have in common: a run of real processes with a publisher at one end and consumers at the other.
 
 pub mod log;
+pub mod runbook;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use std::time::Duration;
@@ -8,6 +9,7 @@ use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use xtask::cluster::Cluster;
+use xtask::fleet::Fleet;
 use xtask::ledger::consumer::Consumer;
 use xtask::ledger::payload::Plan;
 use xtask::ledger::publisher::{Progress, Published, Publisher};
@@ -40,6 +42,8 @@ pub struct Setup {
     pub proxies: bool,
     /// Processes that share the session. Empty: one worker has it to itself.
     pub members: &'static [(&'static str, Role)],
+    /// Whether they are tasks of a cluster, which tells after so many seconds that one has stopped. Their leases last for long then.
+    pub stopped_after: Option<u16>,
     /// Whether they share a subscription instead, each with a log of its own.
     pub shared_subscription: bool,
     /// `stores.dlq.options.retention`, in seconds.
@@ -75,6 +79,7 @@ impl Setup {
             broker_persistence: true,
             proxies: false,
             members: &[],
+            stopped_after: None,
             shared_subscription: false,
             dlq_retention: None,
             lanes: 1,
@@ -104,6 +109,7 @@ pub struct Run {
     plan: Plan,
     worker: Option<Worker>,
     cluster: Option<Cluster>,
+    fleet: Option<Fleet>,
     publishing: Option<JoinHandle<Result<Published>>>,
     published: Published,
     // Dropped last: the processes write into it.
@@ -122,6 +128,7 @@ impl Run {
         let shared = !setup.members.is_empty();
         let mut rig = Rig::start_with(&options, setup.proxies, binary, |settings| {
             settings.exclusive = shared;
+            settings.asks_ecs = setup.stopped_after.is_some();
             settings.shared_subscription = setup.shared_subscription;
             settings.dlq_retention = setup.dlq_retention;
             settings.lanes = setup.lanes;
@@ -152,11 +159,16 @@ impl Run {
             plan,
             worker: None,
             cluster: None,
+            fleet: None,
             publishing: None,
             published: Published::default(),
             _dir: dir,
         };
-        if shared {
+        if let Some(after) = setup.stopped_after {
+            let mut launches = run.rig.launches(setup.members)?;
+            run.fleet = Some(Fleet::start(after, &mut launches).await?);
+            run.cluster = Some(Cluster::start(&launches, &run.rig.stack.aws.dynamodb)?);
+        } else if shared {
             run.cluster = Some(run.rig.cluster(setup.members)?);
         } else {
             run.start_worker().await?;
@@ -168,6 +180,14 @@ impl Run {
     #[must_use]
     pub fn plan(&self) -> &Plan {
         &self.plan
+    }
+
+    /// What the processes are tasks of, and the processes.
+    ///
+    /// # Errors
+    /// They are no tasks.
+    pub fn fleet(&mut self) -> Result<(&Fleet, &mut Cluster)> {
+        self.fleet.as_ref().zip(self.cluster.as_mut()).context("the processes are no tasks")
     }
 
     /// Stops all processes that share the session with SIGTERM, the owner last.

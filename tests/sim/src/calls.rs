@@ -1,11 +1,12 @@
 //! Requests to the stores and to the destination: they take effect when they arrive, whoever still waits for the answer.
 
 use crate::event::{AccountCall, Event, Reply, Request};
-use crate::faults::{Link, MS, Way};
+use crate::faults::{Link, MS, Testimony, Way};
 use crate::seen::Sight;
 use crate::store::Caller;
-use crate::worker::Awaited;
+use crate::worker::{Awaited, task_of};
 use crate::world::World;
+use causeway_core::lease::testimony::{self, cluster_of};
 use causeway_core::log::{Answer, Call};
 use causeway_core::message::Entry;
 use causeway_core::outcome::{Fault as CallFault, FaultCode, Outcome};
@@ -41,6 +42,7 @@ impl World {
         let link = match request {
             Request::Send(_) => Link::Queue,
             Request::LeaseRead | Request::LeaseWrite(_) => Link::Lease,
+            Request::Task(_) => Link::Orchestrator,
             Request::Log { .. } | Request::ReadMail(_) | Request::Park(_) | Request::Account(_) => Link::Store,
         };
         let throttled =
@@ -60,8 +62,14 @@ impl World {
         let done = match request {
             Request::LeaseRead => Ok(Reply::LeaseRead(Ok(self.stores.read_lease()))),
             Request::LeaseWrite(write) => {
-                self.stores.write_lease(self.now, write, &mut self.seen).map(|answer| Reply::LeaseWritten(Outcome::Done(answer)))
+                let owner_is_gone = self.stores.lease().is_some_and(|row| !self.lives(&row.tuple.owner));
+                let proven = match self.knobs.testimony {
+                    Testimony::Unasked => None,
+                    Testimony::True | Testimony::False => Some(owner_is_gone),
+                };
+                self.stores.write_lease(self.now, write, proven, &mut self.seen).map(|answer| Reply::LeaseWritten(Outcome::Done(answer)))
             }
+            Request::Task(task) => Ok(Reply::Task(self.testify(task))),
             Request::Log { lane, call, doubted } => self.stores.call(caller, *lane, call, *doubted, &mut self.seen).map(Reply::Log),
             Request::ReadMail(limit) => Ok(Reply::Mail(Ok(self.stores.letterbox.read(*limit)))),
             Request::Send(entries) => Ok(Reply::Sent(self.take_batch(entries))),
@@ -73,6 +81,24 @@ impl World {
             Request::Account(call) => Ok(self.stores.account(call)),
         };
         done.map_err(|violation| self.fail(violation)).ok()
+    }
+
+    /// Whether that life of a worker goes on.
+    fn lives(&self, name: &str) -> bool {
+        self.workers.iter().any(|worker| worker.member.is_some() && worker.name == name)
+    }
+
+    /// What is said of a task: the truth, or that it has stopped.
+    fn testify(&mut self, task: &str) -> Option<testimony::Testimony> {
+        let lives = self.workers.iter().any(|worker| worker.member.is_some() && task_of(&worker.name) == task);
+        let lies = self.knobs.testimony == Testimony::False && self.healed_at.is_none() && self.rng.chance(0.5);
+        let last_status = if lives && !lies { "RUNNING" } else { "STOPPED" }.to_owned();
+        Some(testimony::Testimony {
+            task: task.to_owned(),
+            cluster: cluster_of(task)?,
+            launch_type: Some("FARGATE".to_owned()),
+            last_status,
+        })
     }
 
     pub(crate) fn take_batch(&mut self, entries: &[Arc<Entry>]) -> Vec<Outcome<()>> {
@@ -123,6 +149,7 @@ fn refusal(request: &Request) -> Option<Reply> {
     Some(match request {
         Request::LeaseRead => Reply::LeaseRead(Err(fault)),
         Request::LeaseWrite(_) => Reply::LeaseWritten(Outcome::NotDone(fault)),
+        Request::Task(_) => Reply::Task(None),
         Request::Log { call, .. } => Reply::Log(failed(call, fault, false)),
         Request::ReadMail(_) => Reply::Mail(Err(fault)),
         Request::Send(entries) => Reply::Sent(vec![Outcome::NotDone(fault); entries.len()]),

@@ -5,6 +5,7 @@ use crate::mail::PutBack;
 use causeway_core::dead_letter::DeadLetter;
 use causeway_core::identity::LaneId;
 use causeway_core::lease::row::RawLease;
+use causeway_core::lease::testimony::Testimony;
 use causeway_core::lease::{LeaseAnswer, LeaseWrite};
 use causeway_core::log::{Answer, Call};
 use causeway_core::mailbox::Mail;
@@ -63,6 +64,8 @@ pub enum Request {
     LeaseRead,
     /// A conditional write of it.
     LeaseWrite(LeaseWrite),
+    /// What became of a task.
+    Task(String),
     /// A call to the log; whether an earlier attempt of the same put has an unknown outcome.
     #[allow(missing_docs, reason = "said above")]
     Log { lane: LaneId, call: Call, doubted: bool },
@@ -96,6 +99,8 @@ pub enum Reply {
     LeaseRead(Result<Option<RawLease>, CallFault>),
     /// To a write of it.
     LeaseWritten(Outcome<LeaseAnswer>),
+    /// To a question for a task.
+    Task(Option<Testimony>),
     /// To a call to the log.
     Log(Answer),
     /// To a look into the mailbox.

@@ -24,6 +24,8 @@ pub enum Link {
     Broker,
     /// The destination.
     Queue,
+    /// Whoever runs the tasks.
+    Orchestrator,
 }
 
 /// Which way a link is cut.
@@ -98,6 +100,18 @@ pub enum Fault {
     },
 }
 
+/// What whoever runs the tasks says of those that have an owner's name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Testimony {
+    /// Nobody asks.
+    #[default]
+    Unasked,
+    /// The truth.
+    True,
+    /// Now and then that a task has stopped which runs.
+    False,
+}
+
 /// Whom a fault strikes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whom {
@@ -125,6 +139,8 @@ pub struct Knobs {
     /// Clocks are wrong by more than anybody allowed for. Then two may believe at once that they own the session, and take over early; what must hold
     /// all the same is everything that the log's conditions guarantee.
     pub lawless: bool,
+    /// What is said of owners' tasks. Where that is false a takeover may be early: the world is lawless then.
+    pub testimony: Testimony,
     /// The longest ordinary latency.
     pub latency: u64,
     /// The share of requests that take much longer.
@@ -222,6 +238,7 @@ impl Knobs {
             last_looks_late: rng.chance(0.3),
             rate_ppm: rng.pick(&[0, 50, 500]),
             lawless: false,
+            testimony: Testimony::Unasked,
             latency: rng.between(2, 60) * MS,
             tails: 0.0,
             tail: 3 * cadence.renew_call_timeout.unsigned_abs(),

@@ -30,7 +30,7 @@ pub mod world;
 
 use causeway_core::worker::options::Delivery;
 use core::time::Duration;
-use faults::Knobs;
+use faults::{Knobs, Testimony};
 use reference::{LeaseRule, LogRule};
 use rng::Rng;
 use seen::Seen;
@@ -98,6 +98,11 @@ pub fn run(seed: u64) -> Report {
         _ => knobs.by(SPILLED),
     };
     let knobs = Knobs { paced: seed / 24 % 2 == 1, ..knobs };
+    let knobs = match seed / 48 % 4 {
+        1 => Knobs { testimony: Testimony::True, ..knobs },
+        2 => Knobs { testimony: Testimony::False, lawless: true, ..knobs },
+        _ => knobs,
+    };
     World::new(seed, rng, if seed / 3 % 2 == 1 { knobs.with_mail(seed) } else { knobs }, None).run()
 }
 

@@ -31,6 +31,10 @@ pub enum LeaseRule {
     OwnersStampBeforeSending,
     /// An observer does not add its own interval to what others observed.
     EvidenceIsNotSummed,
+    /// What the orchestrator says of a task counts for the row that named it, which was read before the question; not for one that was read since.
+    RowsAreReadBeforeTheQuestion,
+    /// A task that is to stop has not stopped.
+    OnlyStoppedCounts,
 }
 
 /// A rule of the log that is left out, to see whether its absence is noticed.

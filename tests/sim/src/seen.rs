@@ -18,6 +18,10 @@ macro_rules! sights {
 sights! {
     /// A lease was taken over from an owner that fell silent.
     TakeoverByExpiry,
+    /// A lease was taken over because the owner's task was said to have stopped.
+    TakeoverByTestimony,
+    /// The same, and the owner lived.
+    TakeoverByFalseTestimony,
     /// A lease that was given back was taken.
     TakeoverByRelease,
     /// A renewal whose answer was lost was found to be one's own.

@@ -154,6 +154,7 @@ impl World {
                 let renewal = renews.then_some(write.row.tuple.renewed_at);
                 self.call(worker, Link::Lease, Awaited::LeaseWrite { asked, renewal }, Request::LeaseWrite(write), timeout);
             }
+            Effect::AskAboutTask(task) => self.call(worker, Link::Orchestrator, Awaited::Task, Request::Task(task), timeout),
             Effect::Owner { term, effect } if term == self.workers[worker].term => self.carry_out_for_owner(worker, effect),
             Effect::Owner { .. } => {}
             Effect::Became(part) => self.became(worker, part),
@@ -219,9 +220,9 @@ impl World {
                 subject.term = term;
                 subject.held = Some(version);
                 // The tasks of the term before end with it.
-                subject
-                    .calls
-                    .retain(|_, awaited| matches!(awaited, Awaited::LeaseRead { .. } | Awaited::LeaseWrite { .. } | Awaited::Gate { .. }));
+                subject.calls.retain(|_, awaited| {
+                    matches!(awaited, Awaited::LeaseRead { .. } | Awaited::LeaseWrite { .. } | Awaited::Task | Awaited::Gate { .. })
+                });
                 subject.sent.clear();
                 subject.furthest.clear();
                 subject.doubtful_puts.clear();
@@ -230,7 +231,7 @@ impl World {
             Part::SteppingDown(Reason::BrokerPath) => self.seen.note(Sight::BrokerPathStepDown),
             Part::SteppingDown(Reason::Fenced) => self.seen.note(Sight::Fenced),
             Part::SteppingDown(Reason::Lease(Why::Corrupt)) | Part::Stuck(_) => self.fail("the lease row is corrupt".to_owned()),
-            Part::SteppingDown(Reason::Lease(_) | Reason::Shutdown | Reason::Log(_) | Reason::OpeningTimeout)
+            Part::SteppingDown(Reason::Lease(_) | Reason::Asked | Reason::Shutdown | Reason::Log(_) | Reason::OpeningTimeout)
             | Part::Standby
             | Part::Blind(_)
             | Part::HoldingOff(_) => {}
@@ -288,6 +289,7 @@ impl World {
                 }
                 self.feed(worker, member::Event::LeaseWritten(outcome));
             }
+            (Awaited::Task, Reply::Task(told)) => self.feed(worker, member::Event::TaskTold(told)),
             (Awaited::Gate { source }, Reply::LeaseRead(answer)) => self.gate_answered(worker, source, answer.ok().flatten()),
             (Awaited::Account { connection, call }, reply) => self.account_answered(worker, connection, &call, reply),
             (Awaited::Log { term, lane, .. }, Reply::Log(answer)) => self.feed_owner(worker, term, owner::Event::Log { lane, answer }),
@@ -324,6 +326,7 @@ impl World {
                 self.workers[worker].doubtful_renewals.extend(renewal);
                 self.feed(worker, member::Event::LeaseWritten(Outcome::Unknown(fault)));
             }
+            Awaited::Task => self.feed(worker, member::Event::TaskTold(None)),
             Awaited::Gate { source } => self.gate_answered(worker, source, None),
             Awaited::Account { connection, call } => {
                 let reply = match call {

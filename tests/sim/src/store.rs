@@ -153,11 +153,12 @@ impl Stores {
         differs
     }
 
-    /// Writes the lease row at true time `now` if its condition holds.
+    /// Writes the lease row at true time `now` if its condition holds. `proven`: whether the owner that stands there is gone, where anybody may ask; `None`:
+    /// nobody may.
     ///
     /// # Errors
     /// Where a rule of the lease is broken by what the condition let through.
-    pub fn write_lease(&mut self, now: u64, write: &LeaseWrite, seen: &mut Seen) -> Result<LeaseAnswer, Violation> {
+    pub fn write_lease(&mut self, now: u64, write: &LeaseWrite, proven: Option<bool>, seen: &mut Seen) -> Result<LeaseAnswer, Violation> {
         let claims = matches!(write.condition, Condition::Exactly { .. }) && write.row.evidence.is_none();
         let unconditional = claims && self.mutant == Some(Mutant::Lease(LeaseRule::ClaimsAreConditional));
         if !reference::holds(&write.condition, self.lease.as_ref()) && !unconditional {
@@ -171,10 +172,14 @@ impl Stores {
                 return Err(format!("S2: version {} by {} follows version {} by {}", new.version, new.owner, old.version, old.owner));
             }
             if claimed && !old.is_released() {
-                seen.note(Sight::TakeoverByExpiry);
                 let silent = Duration::from_nanos(now - self.lease_changed);
+                seen.note(match proven.filter(|_| silent < old.ttl() / 2) {
+                    None => Sight::TakeoverByExpiry,
+                    Some(true) => Sight::TakeoverByTestimony,
+                    Some(false) => Sight::TakeoverByFalseTestimony,
+                });
                 let least = self.rate_ppm.map_or(Duration::ZERO, |rate| old.ttl().mul_f64(1.0 - 2.0 * rate as f64 / 1e6));
-                if silent < least {
+                if silent < least && proven != Some(true) {
                     return Err(format!(
                         "S3: {} took over from {} after {silent:?}, the lease holds {:?}",
                         new.owner,

@@ -2,7 +2,7 @@
 
 use crate::broker::ConnectionId;
 use crate::event::{AccountCall, Event};
-use crate::faults::{Knobs, Link, Way};
+use crate::faults::{Knobs, Link, Testimony, Way};
 use crate::rng::Rng;
 use crate::source::topic_of;
 use crate::store::number_of;
@@ -14,6 +14,7 @@ use causeway_core::identity::{EntryId, Id128, LaneId, Position};
 use causeway_core::lease::holder::Upkeep;
 use causeway_core::lease::row::{OwnerFacts, Tuple};
 use causeway_core::lease::standby::Candidate;
+use causeway_core::lease::testimony::Questions;
 use causeway_core::log::Call;
 use causeway_core::log::writer::SegmentOptions;
 use causeway_core::member::{Effect, Member, MemberOptions, Part, Term};
@@ -58,6 +59,8 @@ pub enum Awaited {
         /// What was asked.
         call: AccountCall,
     },
+    /// What became of a task.
+    Task,
     /// The log.
     Log {
         /// The term.
@@ -335,12 +338,19 @@ pub fn broker_hold_off(knobs: &Knobs) -> Duration {
     Duration::from_nanos(knobs.ttl())
 }
 
+/// The task that a life of a worker is.
+#[must_use]
+pub fn task_of(name: &str) -> String {
+    format!("arn:aws:ecs:eu-west-1:111122223333:task/sim/{name}")
+}
+
 fn member_options(name: String, nth: usize, knobs: &Knobs, rng: &mut Rng) -> (MemberOptions, OwnerOptions) {
     let span = |nanos: i64| Duration::from_nanos(nanos.unsigned_abs());
     let cadence = &knobs.cadence;
     let ttl = span(cadence.lease_ttl);
+    let facts = OwnerFacts { task_arn: (knobs.testimony != Testimony::Unasked).then(|| task_of(&name)), ..OwnerFacts::default() };
     let member = MemberOptions {
-        candidate: Candidate { key: "LEASE#s".to_owned(), owner: name.clone(), ttl, facts: OwnerFacts::default() },
+        candidate: Candidate { key: "LEASE#s".to_owned(), owner: name.clone(), ttl, facts },
         upkeep: Upkeep {
             ttl,
             renew_interval: span(cadence.renew_interval),
@@ -349,6 +359,10 @@ fn member_options(name: String, nth: usize, knobs: &Knobs, rng: &mut Rng) -> (Me
             guard: Duration::from_nanos(knobs.guard),
         },
         poll_interval: span(cadence.acquire_poll_interval),
+        questions: (knobs.testimony != Testimony::Unasked).then(|| Questions {
+            overdue_after: span(cadence.renew_interval) + span(cadence.lease_renew_jitter) / 2 + span(cadence.renew_call_timeout),
+            poll: Duration::from_secs(1),
+        }),
         looks_late: knobs.last_looks_late && nth + 1 == knobs.workers,
         step_down_grace: span(cadence.step_down_grace),
         hold_off: hold_off(knobs),

@@ -2,19 +2,12 @@
 //!
 //! Whoever builds a feature deletes its line here.
 
+use super::Loaded;
 use super::fault::{Fault, Severity};
-use super::model::{Config, Route, SessionMode, StoreKind};
-use super::{Id, Loaded, tree};
+use super::model::{Config, StoreKind};
 
 /// Fields that are refused wherever they are written. `[]` stands for any element of a list.
 const FIELDS: &[(&str, &str)] = &[
-    ("bridge.cluster.evidence_poll", "asking ECS whether an owner is gone"),
-    ("bridge.cluster.takeover_evidence", "asking ECS whether an owner is gone"),
-    ("http.admin_addr", "the admin interface"),
-    ("http.admin_api_key", "the admin interface"),
-    ("http.cors_origins", "answers to other web origins"),
-    ("http.tls_cert_file", "TLS on the program's own listeners"),
-    ("http.tls_key_file", "TLS on the program's own listeners"),
     ("receivers[].options.credentials_uri", "credentials from elsewhere than the AWS chain"),
     ("senders[].options.credentials_uri", "credentials from elsewhere than the AWS chain"),
     ("stores.dlq.auto_redrive_window", "redrive when a subscription returns"),
@@ -26,40 +19,10 @@ const FIELDS: &[(&str, &str)] = &[
 type Use = (String, &'static str);
 
 /// What is refused for its value, or where nothing is written.
-const USES: &[fn(&Config) -> Vec<Use>] = &[
-    |config| {
-        // Replicas connect at the same time. A persistent session needs a client_id of each replica's own that outlives a restart, which only an operator
-        // can vouch for (`client_id: bridge-${REPLICA}`).
-        let shared = config.bridge.is_clustered();
-        sessions(
-            config,
-            "session_mode",
-            "clustered mode with a persistent session whose client_id is not known to be each replica's own (`assert_stable_client_identity`)",
-            move |session| {
-                shared && session.session_mode == SessionMode::Persistent && !session.options.session.assert_stable_client_identity
-            },
-        )
-    },
-    |config| {
-        routes(config, "session.connect_after_lease", "connections of those that wait", |route| {
-            route.session.as_ref().is_some_and(|session| !session.connect_after_lease)
-        })
-    },
-    |config| {
-        // What drains a session is the senders of its routes' bindings.
-        let sends = |route: &Route, id: &Id| {
-            route.bindings.iter().filter_map(|binding| config.binding(binding)).any(|binding| binding.sender_id == *id)
-        };
-        routes(config, "session.sender_id", "draining by another sender than those of the route's bindings", |route| {
-            route.session.as_ref().is_some_and(|session| !sends(route, &session.sender_id))
-        })
-    },
-    |config| {
-        let kept = config.stores.dlq.as_ref().filter(|dlq| dlq.kind != StoreKind::Dynamodb && dlq.options.retention.is_some());
-        kept.map(|_| ("stores.dlq.options.retention".to_owned(), "deleting old dead letters outside DynamoDB")).into_iter().collect()
-    },
-    |config| each("bindings", &config.bindings, "session_id", "an outbox of a binding's own", |binding| binding.session_id.is_some()),
-];
+const USES: &[fn(&Config) -> Vec<Use>] = &[|config| {
+    let kept = config.stores.dlq.as_ref().filter(|dlq| dlq.kind != StoreKind::Dynamodb && dlq.options.retention.is_some());
+    kept.map(|_| ("stores.dlq.options.retention".to_owned(), "deleting old dead letters outside DynamoDB")).into_iter().collect()
+}];
 
 /// Everything in the configuration that this release does not carry out, in the order of the files.
 #[must_use]
@@ -101,19 +64,6 @@ fn without_indices(path: &str) -> String {
         }
     }
     out
-}
-
-fn each<T>(section: &str, items: &[T], field: &str, what: &'static str, mut is_used: impl FnMut(&T) -> bool) -> Vec<Use> {
-    let used = items.iter().enumerate().filter(|(_, item)| is_used(item));
-    used.map(|(index, _)| (tree::child(&tree::element(section, index), field), what)).collect()
-}
-
-fn sessions(config: &Config, field: &str, what: &'static str, is_used: impl FnMut(&super::model::Session) -> bool) -> Vec<Use> {
-    each("sessions", &config.sessions, field, what, is_used)
-}
-
-fn routes(config: &Config, field: &str, what: &'static str, is_used: impl FnMut(&Route) -> bool) -> Vec<Use> {
-    each("routes", &config.routes, field, what, is_used)
 }
 
 #[cfg(test)]
@@ -165,29 +115,12 @@ mod tests {
     }
 
     #[test]
-    fn replicas_of_a_persistent_session_need_somebody_who_vouches_for_their_client_ids() {
-        let persistent = include_str!("../../../../tests/fixtures/valid/clustered_share.yaml");
-        let refused = |text: &str| {
-            not_built(&load(&[Source { name: "s", text }], &|_| None).unwrap()).into_iter().map(|fault| fault.path).collect::<Vec<_>>()
-        };
-        assert_eq!(refused(persistent), ["sessions[0].session_mode"]);
-        assert_eq!(refused(&persistent.replace("session_mode: persistent", "session_mode: ephemeral")), Vec::<String>::new());
-        let vouched = persistent.replace("client_id:", "assert_stable_client_identity: true\n        client_id:");
-        assert_eq!(refused(&vouched), Vec::<String>::new());
-    }
-
-    #[test]
     fn what_nothing_would_read_is_refused() {
         let refused = |text: &str| {
             not_built(&load(&[Source { name: "s", text }], &|_| None).unwrap()).into_iter().map(|fault| fault.path).collect::<Vec<_>>()
         };
         let clustered = include_str!("../../../../tests/fixtures/valid/clustered_ha.yaml");
         assert_eq!(refused(clustered), Vec::<String>::new());
-        let other = clustered.replace("      sender_id: queue", "      sender_id: other").replace(
-            "senders:\n",
-            "senders:\n  - id: other\n    transport: sqs\n    options: {queue_url: 'https://sqs.us-east-1.amazonaws.com/1/other'}\n",
-        );
-        assert_eq!(refused(&other), ["routes[0].session.sender_id"]);
         let kept = |kind: &str| clustered.replace("  dlq:\n    type: dynamodb", &format!("  dlq:\n    type: {kind}"));
         assert_eq!(refused(&kept("dynamodb\n    options: {retention: 30d}")), Vec::<String>::new());
         let alone = include_str!("../../../../tests/fixtures/valid/standalone_memory.yaml");

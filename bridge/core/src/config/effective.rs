@@ -264,7 +264,8 @@ impl Config {
             self.sessions.iter().filter_map(|session| session.options.session.credentials_uri.as_deref()).filter_map(SecretPlace::parse);
         let posts = self.receivers.iter().filter_map(|receiver| receiver.options.token.as_ref());
         let keys = [&self.http.hint_token, &self.http.monitor_api_key, &self.http.admin_api_key];
-        logins.chain(posts.chain(keys.into_iter().flatten()).filter_map(SecretPlace::of)).collect()
+        let named = self.http.admin_keys.iter().map(|named| &named.key);
+        logins.chain(posts.chain(named).chain(keys.into_iter().flatten()).filter_map(SecretPlace::of)).collect()
     }
 
     /// The block of the first route that speaks about this session's lease. All of them say the same.

@@ -116,6 +116,8 @@ pub fn examine(sources: &[Source<'_>], env: &dyn Fn(&str) -> Option<String>) -> 
     };
     let positions = Positions::new(names, &root);
     let (config, mut findings) = decode::decode::<Config>("", &root, refused::judge);
+    // What stands where a variable is missing is nobody's value: nothing else is wrong with it.
+    findings.retain(|finding| interpolation.missing.iter().all(|(path, ..)| *path != finding.path));
     let missing = interpolation.missing.into_iter();
     findings.extend(missing.map(|(path, at, code, message, remedy)| Finding { path, at, code, message, remedy, suspect: None }));
     if findings.len() >= decode::MAX_FINDINGS {

@@ -7,6 +7,7 @@
 pub mod holder;
 pub mod row;
 pub mod standby;
+pub mod testimony;
 
 use crate::units::Instant;
 use row::{Evidence, LeaseRow, RawLease, Tuple};

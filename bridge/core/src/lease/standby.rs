@@ -1,6 +1,7 @@
 //! One that waits for a lease.
 
 use super::row::{CorruptLease, Evidence, LeaseRow, OwnerFacts, RawLease, Tuple};
+use super::testimony::Testimony;
 use super::{Condition, Held, LeaseAnswer, LeaseWrite};
 use crate::outcome::{Fault, Outcome};
 use crate::units::{Instant, UnixMillis};
@@ -39,11 +40,23 @@ pub enum Step {
 /// The tuple that is being watched.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Watch {
-    tuple: Tuple,
+    /// The row that it stands in, as it was read last, or written since.
+    row: LeaseRow,
     /// After the first read that returned it.
     since: Instant,
     /// Evidence that a read or a write of ours confirmed, and when that was answered.
     baseline: Option<(Evidence, Instant)>,
+}
+
+impl Watch {
+    /// For how long the tuple is certainly unchanged. Intervals of several observers overlap, so they are never added up: the longest counts.
+    fn unchanged_for(&self, now: Instant) -> Duration {
+        let inherited = self
+            .baseline
+            .as_ref()
+            .map_or(Duration::ZERO, |(evidence, since)| Duration::from_nanos(evidence.elapsed_ns).saturating_add(now.since(*since)));
+        inherited.max(now.since(self.since))
+    }
 }
 
 /// A write that was sent.
@@ -62,13 +75,15 @@ pub struct Standby {
     sent: Option<Sent>,
     /// Claims of unknown outcome, each with the moment before it was sent: any of them may stand in the row, or still arrive there.
     unanswered: Vec<(LeaseRow, Instant)>,
+    /// The row whose owner's task is being asked about.
+    suspected: Option<LeaseRow>,
 }
 
 impl Standby {
     /// Starts without any picture of the row.
     #[must_use]
     pub const fn new(candidate: Candidate) -> Self {
-        Self { candidate, watch: None, sent: None, unanswered: Vec::new() }
+        Self { candidate, watch: None, sent: None, unanswered: Vec::new(), suspected: None }
     }
 
     /// The next poll begins.
@@ -84,6 +99,7 @@ impl Standby {
             Err(fault) => return Step::Failed(fault),
         };
         self.sent = None;
+        self.suspected = None;
         let row = match raw.map(LeaseRow::try_from).transpose() {
             Ok(row) => row,
             Err(corrupt) => {
@@ -117,6 +133,7 @@ impl Standby {
             (Outcome::Done(LeaseAnswer::Written), Some(Sent::Observation { evidence })) => {
                 self.sent = None;
                 if let Some(watch) = &mut self.watch {
+                    watch.row.evidence = Some(evidence.clone());
                     watch.baseline = Some((evidence, now));
                 }
                 Step::Wait
@@ -139,6 +156,33 @@ impl Standby {
                 Step::Failed(fault)
             }
         }
+    }
+
+    /// When the owner is overdue if it is not heard of: that long after the last sign of it. `None` where nobody is watched whose task is known.
+    #[must_use]
+    pub fn overdue_at(&self, now: Instant, overdue_after: Duration) -> Option<Instant> {
+        let watch = self.watch.as_ref().filter(|watch| watch.row.facts.task_arn.is_some())?;
+        Some(now.plus(overdue_after.saturating_sub(watch.unchanged_for(now))))
+    }
+
+    /// The task to ask the orchestrator about. It is the one that the row names which was read before; what is answered counts for that row alone.
+    pub fn suspect(&mut self) -> Option<String> {
+        let row = &self.watch.as_ref()?.row;
+        let task = row.facts.task_arn.clone()?;
+        self.suspected = Some(row.clone());
+        Some(task)
+    }
+
+    /// Takes what the orchestrator said of the task that [`Standby::suspect`] named; `None` where it said nothing, or nothing that can be used. Proof of its
+    /// end is as good as the lease's time: the row is claimed, exactly as it was read before the question.
+    pub fn told(&mut self, now: Instant, wall: UnixMillis, testimony: Option<&Testimony>) -> Step {
+        let Some(row) = self.suspected.take() else { return Step::Wait };
+        let ended = row.facts.task_arn.as_ref().is_some_and(|task| testimony.is_some_and(|told| told.proves_the_end_of(task)));
+        if !ended {
+            return Step::Wait;
+        }
+        let (version, renewed_at) = (row.tuple.version + 1, row.tuple.renewed_at);
+        self.claim(now, wall, Condition::Exactly { tuple: row.tuple, evidence: row.evidence }, version, renewed_at)
     }
 
     fn judge(&mut self, now: Instant, wall: UnixMillis, row: LeaseRow) -> Step {
@@ -174,24 +218,22 @@ impl Standby {
         Step::Write(LeaseWrite { condition: exactly, row: LeaseRow { evidence: Some(evidence), ..row } })
     }
 
-    /// For how long the tuple is certainly unchanged, if it is unchanged when a write conditional on it takes effect. Intervals of several observers
-    /// overlap, so they are never added up: the longest counts.
+    /// For how long the tuple is certainly unchanged, if it is unchanged when a write conditional on it takes effect.
     fn observe(&mut self, now: Instant, row: &LeaseRow) -> Duration {
         let known = row.evidence.as_ref().filter(|evidence| evidence.fingerprint == row.tuple.fingerprint(&self.candidate.key));
         let watch = match &mut self.watch {
-            Some(watch) if watch.tuple == row.tuple => watch,
-            other => other.insert(Watch { tuple: row.tuple.clone(), since: now, baseline: None }),
+            Some(watch) if watch.row.tuple == row.tuple => {
+                watch.row = row.clone();
+                watch
+            }
+            other => other.insert(Watch { row: row.clone(), since: now, baseline: None }),
         };
         match known {
             None => watch.baseline = None,
             Some(evidence) if watch.baseline.as_ref().is_some_and(|(baseline, _)| baseline == evidence) => {}
             Some(evidence) => watch.baseline = Some((evidence.clone(), now)),
         }
-        let inherited = watch
-            .baseline
-            .as_ref()
-            .map_or(Duration::ZERO, |(evidence, since)| Duration::from_nanos(evidence.elapsed_ns).saturating_add(now.since(*since)));
-        inherited.max(now.since(watch.since))
+        watch.unchanged_for(now)
     }
 
     fn claim(&mut self, now: Instant, wall: UnixMillis, condition: Condition, version: u64, renewed_before: UnixMillis) -> Step {
@@ -338,6 +380,68 @@ mod tests {
         let Step::Write(write) = one.read(at(0.0), UnixMillis(10), Ok(None)) else { panic!("no write") };
         let Step::Won(held) = one.written(at(1.0), Outcome::Done(LeaseAnswer::Written)) else { panic!("not won") };
         assert_eq!((held.deadline, write.row.tuple.ttl()), (at(5.0), Duration::from_secs(5)));
+    }
+
+    fn running_as(task: Option<&str>) -> LeaseRow {
+        LeaseRow { facts: OwnerFacts { task_arn: task.map(str::to_owned), ..OwnerFacts::default() }, ..owned("a#1") }
+    }
+
+    const TASK: &str = "arn:aws:ecs:eu-west-1:111122223333:task/plant/0123abc";
+
+    fn stopped(task: &str) -> Testimony {
+        let cluster = super::super::testimony::cluster_of(task).unwrap();
+        Testimony { task: task.to_owned(), cluster, launch_type: Some("FARGATE".to_owned()), last_status: "STOPPED".to_owned() }
+    }
+
+    #[test]
+    fn the_end_of_the_owners_task_is_as_good_as_the_leases_time() {
+        let mut one = standby("b#1");
+        let row = running_as(Some(TASK));
+        assert_eq!(one.read(at(3.0), UnixMillis(10), Ok(Some(raw(&row)))), Step::Wait);
+        assert_eq!(one.overdue_at(at(4.0), Duration::from_secs(13)), Some(at(16.0)));
+        assert_eq!(one.suspect().as_deref(), Some(TASK));
+        let Step::Write(write) = one.told(at(5.0), UnixMillis(10), Some(&stopped(TASK))) else { panic!("no claim") };
+        assert_eq!(write.condition, Condition::Exactly { tuple: row.tuple.clone(), evidence: None });
+        assert_eq!(write.row.tuple.version, row.tuple.version + 1);
+        let Step::Won(held) = one.written(at(6.0), Outcome::Done(LeaseAnswer::Written)) else { panic!("not won") };
+        assert_eq!(held.deadline, at(5.0).plus(TTL));
+    }
+
+    #[test]
+    fn an_answer_counts_for_the_row_that_was_read_before_the_question_and_only_once() {
+        let (mut one, row) = (standby("b#1"), running_as(Some(TASK)));
+        one.read(at(3.0), UnixMillis(10), Ok(Some(raw(&row))));
+        assert_eq!(one.told(at(4.0), UnixMillis(10), Some(&stopped(TASK))), Step::Wait, "nobody asked");
+        one.suspect();
+        let other = "arn:aws:ecs:eu-west-1:111122223333:task/plant/0456def";
+        assert_eq!(one.told(at(4.0), UnixMillis(10), Some(&stopped(other))), Step::Wait);
+        assert_eq!(one.told(at(4.0), UnixMillis(10), Some(&stopped(TASK))), Step::Wait, "that question was answered");
+        one.suspect();
+        assert_eq!(one.told(at(4.0), UnixMillis(10), None), Step::Wait);
+        one.suspect();
+        one.read(at(5.0), UnixMillis(10), Ok(Some(raw(&row))));
+        assert_eq!(one.told(at(6.0), UnixMillis(10), Some(&stopped(TASK))), Step::Wait, "the row was read again since");
+    }
+
+    #[test]
+    fn nobody_is_asked_about_who_does_not_name_its_task() {
+        let mut one = standby("b#1");
+        one.read(at(3.0), UnixMillis(10), Ok(Some(raw(&running_as(None)))));
+        assert_eq!((one.overdue_at(at(99.0), Duration::ZERO), one.suspect()), (None, None));
+        let released =
+            LeaseRow { tuple: Tuple { owner: String::new(), expires_at: UnixMillis(0), ..owned("a#1").tuple }, ..running_as(Some(TASK)) };
+        assert!(matches!(one.read(at(4.0), UnixMillis(10), Ok(Some(raw(&released)))), Step::Write(_)));
+        assert_eq!((one.overdue_at(at(99.0), Duration::ZERO), one.suspect()), (None, None));
+    }
+
+    #[test]
+    fn what_other_observers_confirmed_makes_an_owner_overdue_too() {
+        let mut one = standby("b#1");
+        let mut row = running_as(Some(TASK));
+        row.evidence = Some(Evidence { fingerprint: row.tuple.fingerprint("LEASE#s"), elapsed_ns: 12_000_000_000, generation: 1 });
+        one.read(at(3.0), UnixMillis(10), Ok(Some(raw(&row))));
+        assert_eq!(one.overdue_at(at(3.0), Duration::from_secs(13)), Some(at(4.0)));
+        assert_eq!(one.overdue_at(at(9.0), Duration::from_secs(13)), Some(at(9.0)));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use crate::lease::holder::{Upkeep, Why};
 use crate::lease::row::{CorruptLease, RawLease};
 use crate::lease::standby::Candidate;
+use crate::lease::testimony::{Questions, Testimony};
 use crate::lease::{LeaseAnswer, LeaseWrite};
 use crate::metrics::FailoverCause;
 use crate::outcome::{Fault, Outcome};
@@ -19,6 +20,8 @@ pub struct MemberOptions {
     pub upkeep: Upkeep,
     /// How often it looks at the lease while it waits.
     pub poll_interval: Duration,
+    /// When the orchestrator is asked what became of an owner's task; `None`: never, and the lease's time alone counts.
+    pub questions: Option<Questions>,
     /// It looks one interval later than the others: the last one to take over (the control role).
     pub looks_late: bool,
     /// How long it settles what is in flight before it gives the lease back.
@@ -47,6 +50,8 @@ pub enum Event {
     LeaseRead(Result<Option<RawLease>, Fault>),
     /// A write of the lease row was answered.
     LeaseWritten(Outcome<LeaseAnswer>),
+    /// The orchestrator was asked about a task. `None`: it does not know the task, or did not answer.
+    TaskTold(Option<Testimony>),
     /// Something happened to the owner of a term.
     Owner {
         /// The term.
@@ -58,8 +63,10 @@ pub enum Event {
     Converged,
     /// The source lost its broker.
     BrokerLost,
-    /// Somebody says that the lease is free. Only a reason to look.
+    /// Somebody says that the lease is free, or its owner gone. Only a reason to look.
     Hint,
+    /// An operator wants another member to own the session: hand over, and stay out until one could win.
+    StepDown,
     /// Hand over and end.
     Shutdown {
         /// No send begins after this.
@@ -75,6 +82,8 @@ pub enum Effect {
     ReadLease,
     /// Write the lease row under its condition; the answer comes back as [`Event::LeaseWritten`].
     WriteLease(LeaseWrite),
+    /// Ask the orchestrator about a task; the answer comes back as [`Event::TaskTold`].
+    AskAboutTask(String),
     /// An effect of the term's owner.
     Owner {
         /// The term.
@@ -119,6 +128,8 @@ pub enum Reason {
     Fenced,
     /// It lost its way to the broker.
     BrokerPath,
+    /// An operator asked it to.
+    Asked,
     /// It was told to stop.
     Shutdown,
     /// The log cannot be used.
@@ -134,7 +145,7 @@ impl Reason {
         match self {
             Self::Lease(_) => FailoverCause::Crash,
             Self::BrokerPath => FailoverCause::BrokerPath,
-            Self::Fenced | Self::Shutdown | Self::Log(_) | Self::OpeningTimeout => FailoverCause::Release,
+            Self::Fenced | Self::Asked | Self::Shutdown | Self::Log(_) | Self::OpeningTimeout => FailoverCause::Release,
         }
     }
 }

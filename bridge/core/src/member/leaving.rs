@@ -25,6 +25,14 @@ impl Member {
         }
     }
 
+    /// Hands over because an operator said so. Where it owns nothing, or leaves already, there is nothing to hand over.
+    pub(super) fn step_down(&mut self, now: Instant, wall: UnixMillis) {
+        if matches!(&self.state, State::Owner(tenure) if tenure.leaving.is_none()) {
+            let until = now.plus(self.options.step_down_grace);
+            self.leave(now, wall, Reason::Asked, until, Then::HoldOff(self.options.broker_hold_off));
+        }
+    }
+
     /// Steps down in order: close the source, settle what is in flight, give the lease back.
     pub(super) fn leave(&mut self, now: Instant, wall: UnixMillis, reason: Reason, drain_until: Instant, then: Then) {
         let State::Owner(tenure) = &mut self.state else { return };

@@ -28,6 +28,7 @@ use tenure::Tenure;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Call {
     Standby,
+    Task,
     Renew,
     OwnRead,
     Release,
@@ -68,6 +69,10 @@ pub struct Member {
     /// The wall clock at the event that is being taken.
     wall: UnixMillis,
     sighting: Option<Sighting>,
+    /// When the orchestrator was asked last.
+    asked_at: Option<Instant>,
+    /// Somebody gave a reason to ask it.
+    hinted: bool,
     /// The version of the last lease that it gave back itself.
     gave_back: Option<u64>,
     handover: Option<Handover>,
@@ -94,6 +99,8 @@ impl Member {
             born: None,
             wall: UnixMillis::default(),
             sighting: None,
+            asked_at: None,
+            hinted: false,
             gave_back: None,
             handover: None,
             counters: LeaseCounters::default(),
@@ -155,6 +162,15 @@ impl Member {
         }
     }
 
+    /// Until when it may act under the lease that it holds, unless it renews it; `None` where it holds none.
+    #[must_use]
+    pub fn acts_until(&self) -> Option<Instant> {
+        match &self.state {
+            State::Owner(tenure) => Some(tenure.holder.acts_until()),
+            State::Standby { .. } | State::Releasing { .. } | State::HoldingOff { .. } | State::Finished => None,
+        }
+    }
+
     /// Whether it may act for the session now.
     #[must_use]
     pub fn may_act(&self, now: Instant) -> bool {
@@ -205,6 +221,7 @@ impl Member {
             Event::Tick => {}
             Event::LeaseRead(answer) => self.lease_read(now, wall, answer),
             Event::LeaseWritten(outcome) => self.lease_written(now, outcome),
+            Event::TaskTold(told) => self.task_told(now, wall, told.as_ref()),
             Event::Owner { term, event } => self.owner_event(now, wall, term, event),
             Event::Converged => {
                 if let State::Owner(tenure) = &mut self.state {
@@ -223,8 +240,10 @@ impl Member {
                 let late = if self.options.looks_late { self.options.poll_interval } else { Duration::ZERO };
                 if let State::Standby { next_poll, .. } = &mut self.state {
                     *next_poll = (*next_poll).min(now.plus(late));
+                    self.hinted = true;
                 }
             }
+            Event::StepDown => self.step_down(now, wall),
             Event::Shutdown { drain_until } => self.shutdown(now, wall, drain_until),
         }
         self.settle(now, wall, owner_settled);

@@ -8,6 +8,7 @@ use crate::identity::{ConnectionEpoch, DeliveryId, Epoch, Id128, LaneId, Slot};
 use crate::lease::holder::{Upkeep, Why};
 use crate::lease::row::{LeaseRow, RawLease, Tuple};
 use crate::lease::standby::Candidate;
+use crate::lease::testimony::{Questions, Testimony, cluster_of};
 use crate::lease::{Condition, LeaseAnswer};
 use crate::log::writer::SegmentOptions;
 use crate::log::{Answer, Call as LogCall, Put};
@@ -79,6 +80,7 @@ fn options() -> (MemberOptions, OwnerOptions) {
         candidate: Candidate { key: "LEASE#s".to_owned(), owner: "me#1".to_owned(), ttl: TTL, facts: OwnerFacts::default() },
         upkeep,
         poll_interval: Duration::from_secs(1),
+        questions: None,
         looks_late: false,
         step_down_grace: Duration::from_secs(30),
         hold_off: HOLD_OFF,
@@ -95,6 +97,8 @@ struct Rig {
     now: Instant,
     writes: Vec<LeaseWrite>,
     reads: usize,
+    /// Tasks that the orchestrator was asked about.
+    asked: Vec<String>,
     calls: Vec<LogCall>,
     closed: bool,
     finished: Option<Result<(), Fault>>,
@@ -104,8 +108,13 @@ impl Rig {
     fn new() -> Self {
         let now = at(1.0);
         let (options, owner) = options();
+        Self::of(options, owner, now)
+    }
+
+    fn of(options: MemberOptions, owner: OwnerOptions, now: Instant) -> Self {
         let member = Member::new(options, owner, now);
-        let mut rig = Self { member, now, writes: Vec::new(), reads: 0, calls: Vec::new(), closed: false, finished: None };
+        let mut rig =
+            Self { member, now, writes: Vec::new(), reads: 0, asked: Vec::new(), calls: Vec::new(), closed: false, finished: None };
         rig.event(Event::Tick);
         rig
     }
@@ -127,6 +136,7 @@ impl Rig {
             match effect {
                 Effect::ReadLease => self.reads += 1,
                 Effect::WriteLease(write) => self.writes.push(write),
+                Effect::AskAboutTask(task) => self.asked.push(task),
                 Effect::Owner { effect: worker::Effect::Log { call, .. }, .. } => self.calls.push(call),
                 Effect::Owner { effect: worker::Effect::CloseSource, .. } => self.closed = true,
                 Effect::Owner { .. } | Effect::Became(_) => {}
@@ -298,6 +308,38 @@ fn having_stepped_down_for_its_broker_it_is_not_woken_for_it_again() {
 }
 
 #[test]
+fn asked_to_step_down_it_gives_the_lease_back_and_stays_out_until_another_could_win() {
+    let mut rig = Rig::owner();
+    assert!(rig.member.acts_until().unwrap() > rig.now);
+    rig.event(Event::StepDown);
+    assert_eq!(*rig.member.part(), Part::SteppingDown(Reason::Asked));
+    let release = rig.lease_written(Outcome::Done(LeaseAnswer::Written));
+    assert!(release.row.tuple.is_released());
+    assert_eq!(release.row.facts.left_because.as_deref(), Some("release"));
+    assert_eq!((rig.member.part(), rig.member.acts_until()), (&Part::HoldingOff(BROKER_HOLD_OFF), None));
+    assert_eq!(rig.finished, None);
+}
+
+#[test]
+fn asked_to_step_down_it_settles_what_is_in_flight_first() {
+    let mut rig = Rig::owner();
+    rig.open();
+    rig.deliver();
+    rig.event(Event::StepDown);
+    assert!(rig.closed && rig.writes.is_empty());
+    assert_eq!(*rig.member.part(), Part::SteppingDown(Reason::Asked));
+    rig.event(Event::StepDown);
+    assert!(rig.writes.is_empty(), "it leaves already");
+}
+
+#[test]
+fn a_standby_has_nothing_to_step_down_from() {
+    let mut rig = Rig::new();
+    rig.event(Event::StepDown);
+    assert_eq!((rig.member.part(), rig.reads, rig.writes.len()), (&Part::Standby, 1, 0));
+}
+
+#[test]
 fn a_step_down_for_the_broker_that_outlives_the_lease_stays_out_as_long_as_planned() {
     let mut rig = Rig::owner();
     rig.event(Event::Converged);
@@ -360,6 +402,120 @@ fn past_its_deadline_it_acts_no_more_whatever_is_under_way() {
     let renewal: LeaseRow = rig.lease_written(Outcome::Done(LeaseAnswer::Written)).row;
     let release = rig.lease_written(Outcome::Done(LeaseAnswer::Written)).row;
     assert!(release.tuple.renewed_at > renewal.tuple.renewed_at);
+}
+
+const TASK: &str = "arn:aws:ecs:eu-west-1:111122223333:task/plant/0123abc";
+
+fn testimony(last_status: &str) -> Option<Testimony> {
+    let cluster = cluster_of(TASK).unwrap();
+    Some(Testimony { task: TASK.to_owned(), cluster, launch_type: Some("FARGATE".to_owned()), last_status: last_status.to_owned() })
+}
+
+/// A member that asks the orchestrator once an owner is overdue for two seconds, and every second at most.
+fn asks(looks_late: bool) -> Rig {
+    let (options, owner) = options();
+    let questions = Some(Questions { overdue_after: Duration::from_secs(2), poll: Duration::from_secs(1) });
+    let mut rig = Rig::of(MemberOptions { questions, looks_late, ..options }, owner, at(1.0));
+    rig.pass(if looks_late { 1.0 } else { 0.0 });
+    rig
+}
+
+fn runs_as(renewed_at: u64) -> RawLease {
+    RawLease { facts: OwnerFacts { task_arn: Some(TASK.to_owned()), ..OwnerFacts::default() }, ..others("a#1", renewed_at) }
+}
+
+impl Rig {
+    /// Goes on to when it wants to be woken, and answers its looks at the row and what it writes of them, for so many seconds.
+    fn watch(&mut self, row: &RawLease, seconds: f64) {
+        let end = self.now.plus(Duration::from_secs_f64(seconds));
+        let mut row = row.clone();
+        while let Some(wake) = self.member.wake_at(self.now).filter(|wake| *wake <= end) {
+            self.now = wake.max(self.now);
+            self.event(Event::Tick);
+            if core::mem::take(&mut self.reads) > 0 {
+                let writes = self.writes.len();
+                self.event(Event::LeaseRead(Ok(Some(row.clone()))));
+                if let Some(write) = self.writes.get(writes).filter(|write| write.row.evidence.is_some()) {
+                    row = RawLease::from(&write.row);
+                    self.event(Event::LeaseWritten(Outcome::Done(LeaseAnswer::Written)));
+                }
+            }
+        }
+        self.now = end;
+    }
+}
+
+#[test]
+fn an_owner_that_is_overdue_is_asked_about_and_replaced_once_its_task_has_stopped() {
+    let mut rig = asks(false);
+    rig.lease_read(Ok(Some(runs_as(100))));
+    rig.watch(&runs_as(100), 1.9);
+    assert!(rig.asked.is_empty(), "not overdue yet");
+    rig.watch(&runs_as(100), 0.1);
+    assert_eq!(rig.asked, [TASK], "at the very moment that it is overdue");
+    rig.event(Event::TaskTold(testimony("RUNNING")));
+    rig.watch(&runs_as(100), 0.9);
+    assert_eq!(rig.asked.len(), 1, "not more often than every second");
+    rig.watch(&runs_as(100), 0.1);
+    assert_eq!(rig.asked.len(), 2);
+    assert!(rig.writes.iter().all(|write| write.row.evidence.is_some()), "nothing was claimed");
+    rig.event(Event::TaskTold(testimony("STOPPED")));
+    let claim = rig.writes.pop().unwrap();
+    assert_eq!((claim.row.tuple.owner.as_str(), claim.row.tuple.version), ("me#1", 5));
+    assert!(matches!(claim.condition, Condition::Exactly { .. }));
+    rig.event(Event::LeaseWritten(Outcome::Done(LeaseAnswer::Written)));
+    assert!(matches!(rig.member.part(), Part::Owner { version: 5, .. }));
+    assert_eq!(rig.member.handover().unwrap().from.as_deref(), Some("a#1"));
+}
+
+#[test]
+fn nobody_is_asked_about_an_owner_that_renews_and_an_answer_that_tells_nothing_changes_nothing() {
+    let mut rig = asks(false);
+    rig.lease_read(Ok(Some(runs_as(100))));
+    for renewal in 1..20 {
+        rig.watch(&runs_as(100 + renewal), 1.0);
+    }
+    assert!(rig.asked.is_empty());
+    rig.watch(&runs_as(119), 2.1);
+    assert_eq!(rig.asked.len(), 1);
+    rig.event(Event::TaskTold(None));
+    rig.event(Event::TaskTold(testimony("STOPPED")));
+    assert!(rig.writes.iter().all(|write| write.row.evidence.is_some()), "an answer that nobody waits for counts for nothing");
+    assert_eq!(rig.member.part(), &Part::Standby);
+}
+
+#[test]
+fn a_hint_is_a_reason_to_ask_but_not_too_often() {
+    let mut rig = asks(false);
+    rig.lease_read(Ok(Some(runs_as(100))));
+    rig.event(Event::Hint);
+    rig.lease_read(Ok(Some(runs_as(100))));
+    assert_eq!(rig.asked.len(), 1, "long before it is overdue");
+    rig.event(Event::TaskTold(testimony("RUNNING")));
+    for _ in 0..5 {
+        rig.event(Event::Hint);
+        if core::mem::take(&mut rig.reads) > 0 {
+            rig.event(Event::LeaseRead(Ok(Some(runs_as(100)))));
+        }
+    }
+    assert_eq!(rig.asked.len(), 1, "whoever sends hints cannot make it ask more often");
+    rig.watch(&runs_as(100), 1.0);
+    assert_eq!(rig.asked.len(), 2, "the hint is not forgotten");
+}
+
+#[test]
+fn who_looks_late_asks_late_and_who_stops_claims_nothing() {
+    let mut rig = asks(true);
+    rig.lease_read(Ok(Some(runs_as(100))));
+    rig.watch(&runs_as(100), 2.5);
+    assert!(rig.asked.is_empty(), "the others ask first");
+    rig.watch(&runs_as(100), 0.5);
+    assert_eq!(rig.asked.len(), 1);
+    rig.event(Event::Shutdown { drain_until: rig.now.plus(Duration::from_secs(1)) });
+    assert_eq!(rig.finished, None, "an answer is awaited");
+    rig.event(Event::TaskTold(testimony("STOPPED")));
+    assert!(rig.writes.iter().all(|write| write.row.evidence.is_some()));
+    assert_eq!(rig.finished, Some(Ok(())));
 }
 
 fn others(owner: &str, renewed_at: u64) -> RawLease {

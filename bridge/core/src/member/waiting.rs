@@ -7,6 +7,7 @@ use crate::lease::LeaseAnswer;
 use crate::lease::holder::Holder;
 use crate::lease::row::{LeaseRow, RawLease};
 use crate::lease::standby;
+use crate::lease::testimony::Testimony;
 use crate::outcome::{Fault, Outcome};
 use crate::units::{Instant, UnixMillis};
 use core::time::Duration;
@@ -41,7 +42,18 @@ impl Member {
                     self.leave_at_once(Reason::Lease(why));
                 }
             }
-            Some(Call::Renew | Call::Release | Call::Raise(_)) | None => {}
+            Some(Call::Task | Call::Renew | Call::Release | Call::Raise(_)) | None => {}
+        }
+    }
+
+    pub(super) fn task_told(&mut self, now: Instant, wall: UnixMillis, told: Option<&Testimony>) {
+        if self.call != Some(Call::Task) {
+            return;
+        }
+        self.call = None;
+        if let State::Standby { standby, .. } = &mut self.state {
+            let step = standby.told(now, wall, told);
+            self.standby_step(now, step);
         }
     }
 
@@ -71,7 +83,7 @@ impl Member {
                     self.follow(now, then);
                 }
             }
-            Some(Call::OwnRead) | None => {}
+            Some(Call::Task | Call::OwnRead) | None => {}
         }
     }
 
@@ -91,6 +103,7 @@ impl Member {
                 }
             };
         }
+        let looked = matches!(step, standby::Step::Wait);
         match step {
             standby::Step::Write(write) => {
                 self.call = Some(Call::Standby);
@@ -106,9 +119,28 @@ impl Member {
             standby::Step::Failed(fault) => self.become_part(Part::Blind(fault)),
         }
         let at = self.next_poll(now);
-        if let State::Standby { next_poll, .. } = &mut self.state {
-            *next_poll = at;
+        let ask_at = if looked { self.ask_at(now) } else { None };
+        if let State::Standby { next_poll, standby } = &mut self.state {
+            *next_poll = ask_at.map_or(at, |ask_at| at.min(ask_at));
+            if ask_at.is_some_and(|ask_at| ask_at <= now)
+                && let Some(task) = standby.suspect()
+            {
+                (self.call, self.asked_at, self.hinted) = (Some(Call::Task), Some(now), false);
+                self.effects.push(Effect::AskAboutTask(task));
+            }
         }
+    }
+
+    /// When to ask the orchestrator about the owner that was just looked at: once it is overdue, or somebody gave a reason, and not too often. `None`:
+    /// there is nobody to ask, or about.
+    fn ask_at(&mut self, now: Instant) -> Option<Instant> {
+        let questions = self.options.questions?;
+        let State::Standby { standby, .. } = &self.state else { return None };
+        let late = if self.options.looks_late { questions.poll } else { Duration::ZERO };
+        let overdue_at = standby.overdue_at(now, questions.overdue_after.saturating_add(late));
+        self.hinted &= overdue_at.is_some();
+        let wanted_at = if self.hinted { now } else { overdue_at? };
+        Some(self.asked_at.map_or(wanted_at, |asked_at| wanted_at.max(asked_at.plus(questions.poll))))
     }
 
     /// How it came by the lease that it has just won. What it saw of the former owner is over with that.

@@ -123,6 +123,16 @@ catalog! {
             "Messages posted to a receiver, by what became of them: accepted and repeated (the id was accepted before) by this process, forwarded to the owner; refused for what they are, or unavailable: the caller comes again.";
         RouteOwnerUnknown = Counter Count [Receiver, UnknownOwner] "route_owner_unknown_total" "RouteOwnerUnknown"
             "Posts that found no owner of their session, by reason: lease_expired and lease_unowned pass with a failover.";
+        FleetWorkers = Gauge Count [] "fleet_workers" "FleetWorkers"
+            "Processes of the role worker that live, as the control process counts them: by their rows, and by what ECS says of their tasks where it is asked.";
+        AzSpread = Gauge Count [] "az_spread" "AzSpread"
+            "Availability zones that those workers run in, told by the control process; 0 where no worker knows its own.";
+        WarmStandby = Gauge None [Session] "warm_standby_available" "WarmStandbyAvailable"
+            "1 while a worker lives that could take the session over, told by the control process, which does not count itself.";
+        LeaseHolders = Gauge Count [Session] "lease_holders" "LeaseHolders"
+            "Processes that have the session: whom the lease row names and gives signs of life, and whoever tells that it serves besides. Told by the control process; 1 where all is well.";
+        FleetFailover = Histogram Seconds [Session, FailoverCause] "fleet_failure_to_full_seconds" "FleetFailureToFullDuration"
+            "Time from a failure to a successor's full service, seen from outside by the control process: from the end of the owner's task or its last renewal, by the wall clocks of several hosts.";
         AdoptedLogs = Counter Count [Session] "logs_adopted_total" "LogsAdopted"
             "Logs of processes that are gone which this one drained and closed: of sessions that are not owned exclusively.";
         AdmissionPaused = Gauge None [Session] "admission_paused" "AdmissionPaused"

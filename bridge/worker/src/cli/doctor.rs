@@ -1,13 +1,15 @@
 //! `causeway doctor`: looks at everything that the configuration needs to reach, and says what to do where it cannot be reached.
 
 use super::error::{CliError, exit};
-use super::healthcheck::base_url;
+use super::healthcheck::local;
 use super::run::bounded;
 use super::{ConfigArgs, load, output};
+use crate::http::tls::ListenerTls;
 use crate::http::{self, monitor::PREFIX};
 use crate::secrets::SecretBoard;
 use crate::wiring::{self, StorePart, WiringError};
 use causeway_aws::AwsClients;
+use causeway_core::config::model::Http;
 use causeway_core::config::{Config, StoreBackend};
 use causeway_core::outcome::{Fault, FaultCode};
 use causeway_core::units::UnixMillis;
@@ -104,7 +106,7 @@ pub async fn execute(args: DoctorArgs) -> Result<ExitCode, CliError> {
     let loaded = load::load_built(&args.config)?;
     let config = &loaded.config;
     let mut findings = vec![Finding::good("configuration", format!("usable, {} warnings", loaded.warnings.len())), clocks()];
-    findings.push(port(config).await);
+    findings.extend(ports(config).await);
     let aws = wiring::aws(config).await;
     if let Some(clients) = &aws {
         findings.push(credentials(clients).await);
@@ -145,18 +147,32 @@ fn clocks() -> Finding {
     Finding::good("clock", shown)
 }
 
-async fn port(config: &Config) -> Finding {
-    let addr = config.http.monitor_addr.get();
-    match http::bind("http.monitor_addr", addr).await {
-        Ok(_) => Finding::good("http.monitor_addr", format!("{addr} is free")),
-        Err(error) if is_ours(&base_url(addr)).await => Finding::good("http.monitor_addr", format!("{}: a running worker", error.addr)),
-        Err(error) => Finding::bad("http.monitor_addr", format!("{}: {}", error.addr, error.reason), "free the port or set another one"),
+async fn ports(config: &Config) -> Vec<Finding> {
+    let http = &config.http;
+    let ours = is_ours(http).await;
+    let mut listeners = vec![("http.monitor_addr", http.monitor_addr.get())];
+    listeners.extend(http.has_admin().then(|| ("http.admin_addr", http.admin_addr.get())));
+    let mut findings = Vec::new();
+    for (setting, addr) in listeners {
+        findings.push(match http::bind(setting, addr).await {
+            Ok(_) => Finding::good(setting, format!("{addr} is free")),
+            Err(error) if ours => Finding::good(setting, format!("{}: a running worker", error.addr)),
+            Err(error) => Finding::bad(setting, format!("{}: {}", error.addr, error.reason), "free the port or set another one"),
+        });
     }
+    if let Some(files) = wiring::tls_files(http) {
+        findings.push(match ListenerTls::load(files) {
+            Ok(_) => Finding::good("http.tls_cert_file", "certificate and key fit".to_owned()),
+            Err(fault) => Finding::bad("http.tls_cert_file", fault.to_string(), "give a certificate chain and its own key, both as PEM"),
+        });
+    }
+    findings
 }
 
 /// Whether a worker's monitor answers there.
-async fn is_ours(base: &str) -> bool {
-    let Ok(client) = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(2)).build() else { return false };
+async fn is_ours(http: &Http) -> bool {
+    let Ok((client, base)) = local(http) else { return false };
+    let Ok(client) = client.timeout(Duration::from_secs(2)).build() else { return false };
     let Ok(answer) = client.get(format!("{base}{PREFIX}/live")).send().await else { return false };
     answer.json::<serde_json::Value>().await.is_ok_and(|body| body["stalled"].is_array())
 }

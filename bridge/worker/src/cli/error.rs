@@ -1,6 +1,7 @@
 //! How a command fails: lines for people, and an exit code for programs.
 
 use crate::http::BindError;
+use crate::http::listeners::ListenError;
 use crate::wiring::WiringError;
 use core::fmt;
 use std::io;
@@ -65,6 +66,12 @@ impl From<io::Error> for CliError {
 
 impl From<BindError> for CliError {
     fn from(error: BindError) -> Self {
+        Self::unusable(error.to_string())
+    }
+}
+
+impl From<ListenError> for CliError {
+    fn from(error: ListenError) -> Self {
         Self::unusable(error.to_string())
     }
 }

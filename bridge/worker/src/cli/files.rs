@@ -171,7 +171,19 @@ fn may_name_a_secret(key: &str) -> bool {
 
 /// A line of a file, cut after a key that holds a secret, and hidden where it looks like key material.
 fn without_secrets(line: &str) -> String {
-    const KEYS: [&str; 7] = ["password", "key_pem", "cert_pem", "ca_cert_pem", "admin_api_key", "monitor_api_key", "secret"];
+    const KEYS: [&str; 11] = [
+        "password",
+        "key_pem",
+        "cert_pem",
+        "ca_cert_pem",
+        "admin_api_key",
+        "monitor_api_key",
+        "hint_token",
+        "secret",
+        " key",
+        "{key",
+        "\"key",
+    ];
     let cut = KEYS
         .iter()
         .filter_map(|key| line.find(&format!("{key}:")).or_else(|| line.find(&format!("{key}\":"))).map(|at| at + key.len() + 1))

@@ -3,6 +3,7 @@
 use super::error::CliError;
 use super::output::{self, Table};
 use super::{ConfigArgs, load};
+use crate::fleet::{lease_view, member_view};
 use crate::members::is_fresh;
 use crate::wiring::{self, Purpose, StoreSet};
 use causeway_core::config::Config;
@@ -10,7 +11,7 @@ use causeway_core::lease::row::{CorruptLease, LeaseRow, OwnerFacts, RawLease, Tu
 use causeway_core::lease::{Condition, LeaseAnswer, LeaseWrite};
 use causeway_core::outcome::{Fault, Outcome};
 use causeway_core::units::UnixMillis;
-use causeway_ports::{Clock as _, Leases, MemberRecord, SystemClock};
+use causeway_ports::{Clock as _, Leases, SystemClock};
 use clap::Subcommand;
 use serde_json::{Value, json};
 use std::process::ExitCode;
@@ -107,9 +108,8 @@ async fn list(leases: &dyn Leases, config: &Config, json: bool) -> Result<ExitCo
     let members = leases.list_members(&config.bridge.id).await.map_err(told)?;
     let (now, interval) = (SystemClock.wall(), config.bridge.cluster.member_interval.get());
     if json {
-        let leases: Vec<Value> = rows.into_iter().map(|(key, raw)| described(&key, raw)).collect();
-        let members: Vec<Value> =
-            members.iter().map(|member| described_member(member, is_fresh(member.written_at, now, interval))).collect();
+        let leases: Vec<Value> = rows.into_iter().map(|(key, raw)| lease_view(&key, raw)).collect();
+        let members: Vec<Value> = members.iter().map(|member| member_view(member, is_fresh(member.written_at, now, interval))).collect();
         return output::json(&json!({ "leases": leases, "members": members }));
     }
     let mut table = Table::new(&["LEASE", "STATE", "OWNER", "VERSION", "RENEWED", "TTL", "LEVEL"]);
@@ -146,22 +146,8 @@ async fn list(leases: &dyn Leases, config: &Config, json: bool) -> Result<ExitCo
     output::line(&format!("\n{}", table.render()))
 }
 
-fn described_member(member: &MemberRecord, fresh: bool) -> Value {
-    json!({
-        "owner": member.owner,
-        "role": member.role,
-        "state": if fresh { "fresh" } else { "stale" },
-        "started_at": member.started_at,
-        "written_at": member.written_at,
-        "az": member.facts.az,
-        "task_arn": member.facts.task_arn,
-        "endpoints": member.facts.endpoints,
-        "sessions": member.sessions,
-    })
-}
-
 fn show(key: &str, raw: RawLease, json: bool) -> Result<ExitCode, CliError> {
-    let value = described(key, raw);
+    let value = lease_view(key, raw);
     if json {
         return output::json(&value);
     }
@@ -179,30 +165,6 @@ fn in_words(name: &str, value: &Value) -> String {
         (_, Some(0)) if is_time => "-".to_owned(),
         (_, Some(at)) if is_time => output::time(UnixMillis(at)),
         _ => value.to_string(),
-    }
-}
-
-fn described(key: &str, raw: RawLease) -> Value {
-    let facts = raw.facts.clone();
-    match LeaseRow::try_from(raw) {
-        Err(corrupt) => json!({ "lease": key, "state": "corrupt", "problem": corrupt.to_string() }),
-        Ok(row) => json!({
-            "lease": key,
-            "state": if row.tuple.is_released() { "released" } else { "held" },
-            "owner": row.tuple.owner,
-            "version": row.tuple.version,
-            "acquired_at": row.acquired_at,
-            "renewed_at": row.tuple.renewed_at,
-            "expires_at": row.tuple.expires_at,
-            "observed_unchanged_ms": row.evidence.map(|evidence| evidence.elapsed_ns / 1_000_000),
-            "endpoints": facts.endpoints,
-            "az": facts.az,
-            "task_arn": facts.task_arn,
-            "service_level": facts.service_level,
-            "service_level_since": facts.service_level_since,
-            "left_because": facts.left_because,
-            "left_since": facts.left_since,
-        }),
     }
 }
 

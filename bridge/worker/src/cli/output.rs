@@ -1,12 +1,10 @@
 //! What commands print on stdout: tables for people, JSON for programs.
 
 use super::error::CliError;
-use causeway_core::units::UnixMillis;
 use core::time::Duration;
 use serde_json::Value;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
-use std::time::UNIX_EPOCH;
 
 /// Prints one text and a line end.
 ///
@@ -75,13 +73,7 @@ impl Table {
     }
 }
 
-/// A moment as people and programs read it: `2026-01-31T12:00:00.000Z`.
-#[must_use]
-pub fn time(at: UnixMillis) -> String {
-    // Later than the year 9999 is a damaged row, not a time.
-    const LAST: u64 = 253_402_300_799_999;
-    humantime::format_rfc3339_millis(UNIX_EPOCH + Duration::from_millis(at.0.min(LAST))).to_string()
-}
+pub use crate::dead_letters::time;
 
 /// How long ago, roughly.
 #[must_use]
@@ -98,6 +90,7 @@ pub fn ago(duration: Duration) -> String {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
     use super::*;
+    use causeway_core::units::UnixMillis;
 
     #[test]
     fn tables_line_up_and_cells_stay_on_their_line() {

@@ -3,11 +3,12 @@
 use super::error::CliError;
 use super::output::{self, Table};
 use super::{ConfigArgs, load};
+use crate::dead_letters::{redrive_ports, redriven};
 use crate::wiring::{self, Purpose, StoreSet};
 use causeway_core::config::Config;
 use causeway_core::redrive::{Request, Routes, Tally};
 use causeway_core::units::Instant;
-use causeway_duties::redrive::{Counts, Ports, Report, guarantee, run};
+use causeway_duties::redrive::{Ports, Report, run};
 use causeway_ports::SystemClock;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -116,7 +117,7 @@ pub async fn execute(args: RedriveArgs) -> Result<ExitCode, CliError> {
     bar.finish_and_clear();
     let report = report.map_err(|fault| CliError::fault(format!("stores.{fault}")))?;
     if args.json {
-        output::json(&answer(&request, &report))?;
+        output::json(&redriven(&request, &report))?;
     } else {
         output::line(&text(&request, &report))?;
     }
@@ -126,12 +127,9 @@ pub async fn execute(args: RedriveArgs) -> Result<ExitCode, CliError> {
 async fn ports(config: &Config, purpose: Purpose) -> Result<Ports, CliError> {
     let aws = wiring::aws(config).await;
     let stores = StoreSet::open(&config.stores, aws.as_ref(), purpose).map_err(|errors| CliError::all_unusable(&errors))?;
-    let letters = stores.dead_letters.ok_or_else(|| CliError::unusable("stores.dlq is not configured"))?;
-    let redrives =
-        stores.redrives.ok_or_else(|| CliError::unusable("stores.outbox is not configured: there is nothing to put back into"))?;
     let (secrets, _) = wiring::keep_secrets(config, aws.as_ref(), 0).await.map_err(|errors| CliError::all_unusable(&errors))?;
-    let sinks = wiring::sinks(config, aws.as_ref(), &secrets).map_err(|errors| CliError::all_unusable(&errors))?.into_iter().collect();
-    Ok(Ports { letters, redrives, sinks, clock: Arc::new(SystemClock) })
+    let sinks = wiring::sinks(config, aws.as_ref(), &secrets).map_err(|errors| CliError::all_unusable(&errors))?;
+    redrive_ports(&stores, &sinks, Arc::new(SystemClock)).map_err(CliError::unusable)
 }
 
 /// A bar for people; nothing where nobody looks.
@@ -144,16 +142,6 @@ fn bar(request: &Request) -> ProgressBar {
         bar.set_style(style);
     }
     bar
-}
-
-fn answer(request: &Request, report: &Report) -> Value {
-    let (tally, counts) = (&report.tally, Counts::of(request, &report.tally));
-    json!({
-        "request_id": request.request_id, "mode": request.mode.as_str(), "guarantee": guarantee(request.mode), "dry_run": request.dry_run,
-        "matched": counts.matched, "redriven": counts.redriven, "skipped": counts.skipped, "parked": counts.parked, "failed": counts.failed,
-        "would_redrive": counts.would_redrive, "would_park": counts.would_park,
-        "errors": tally.errors, "continuation": report.continuation, "complete": report.continuation.is_none(),
-    })
 }
 
 fn text(request: &Request, report: &Report) -> String {

@@ -2,13 +2,17 @@
 
 use super::error::{CliError, exit};
 use super::{ConfigArgs, load};
+use crate::control::{Control, Singleton, WatchedSession};
 use crate::hints::HintBoard;
+use crate::http::origins::Origins;
 use crate::http::posts::PostBoard;
-use crate::http::{self, monitor::Monitor, transport::Transport};
+use crate::http::{self, admin::Admin, listeners::Listeners, monitor::Monitor, transport::Transport};
 use crate::instance;
-use crate::members::Membership;
+use crate::members::{Membership, stale_after};
+use crate::parts::{LogKind, SessionParts};
 use crate::secrets::Token;
 use crate::status::StatusBoard;
+use crate::step_down::StepDowns;
 use crate::supervisor::{self, End, Program, Signals};
 use crate::telemetry::Metrics;
 use crate::telemetry::collect::Collector;
@@ -29,6 +33,9 @@ use tracing::{info, warn};
 
 /// How long the first look at stores and queues may take. What does not answer by then is left to the owner loops, which go on trying.
 const PREFLIGHT_TIMEOUT: Duration = Duration::from_secs(10);
+/// One that watches looks every `evidence_poll`, within these bounds: well within the renewals of its own lease.
+const WATCH_AT_MOST: Duration = Duration::from_secs(1);
+const WATCH_AT_LEAST: Duration = Duration::from_secs(5);
 
 /// What the process does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -65,7 +72,7 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
     }
     // Signals are heard from here on: a stop during the start ends it in order too.
     let signals = Signals::new()?;
-    let listener = http::bind("http.monitor_addr", process.monitor_addr).await?;
+    let listeners = Listeners::open(&process).await?;
     let hints = HintBoard::default();
     let transport = match process.transport_addr {
         Some(addr) => Some(http::bind("http.transport_addr", addr).await?),
@@ -89,8 +96,10 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
         owner: format!("{instance_id}#{nonce:016x}"),
         nonce,
         looks_late: args.role == Role::Control,
+        tasks: wiring::tasks(config, aws.as_ref(), task.as_ref(), args.role == Role::Control),
         facts: instance::facts(&process.endpoints, task.as_ref(), listens_on),
         hints,
+        step_downs: StepDowns::default(),
         clock: clock.clone(),
         metrics: metrics.clone(),
         status: status.clone(),
@@ -105,6 +114,15 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
     let adoption = wiring::adoption(config, &mut sessions, &shared);
     let membership = stores.leases.clone().zip(process.member_interval);
     let membership = membership.map(|(leases, interval)| membership_of(leases, interval, &process.bridge, args.role, &shared));
+    let (fleet, fleet_reader) = wiring::fleet(&stores, &process, &shared);
+    let admin = match &process.admin {
+        Some(plan) => {
+            let desk = wiring::desk(config, &stores, &sinks, &shared, fleet.clone())?;
+            Some(Admin::new(plan.named_keys(&secrets)?, listeners.origins_of_admin(&process), desk))
+        }
+        None => None,
+    };
+    let control = control_of(config, &process, args.role, stores.leases.as_ref(), &sessions, &shared);
     let collector = Collector { metrics, status: status.clone(), outbox: stores.outbox.clone(), sinks };
     let exporter = process.embedded_metrics.then(|| Exporter::new(&process.bridge, &instance_id));
     info!(bridge = %process.bridge, instance = %instance_id, version = env!("CARGO_PKG_VERSION"), sessions = sessions.len(), monitor = %process.monitor_addr, "starting");
@@ -112,11 +130,18 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
     let program = Program {
         sessions,
         adoption,
-        monitor: Monitor::new(collector.clone(), wiring::topology(config), None).keyed(key),
-        listener,
+        monitor: Monitor::new(collector.clone(), wiring::topology(config), None)
+            .keyed(key)
+            .with_fleet(fleet)
+            .with_admin_port(listeners.admin_port())
+            .with_origins(Origins::named(&process.origins)),
+        admin,
+        listeners,
+        fleet_reader,
         transport,
         membership,
         secrets: keeper,
+        control,
         exporter,
         collector,
         status,
@@ -154,6 +179,41 @@ fn membership_of(leases: Arc<dyn Leases>, interval: Duration, bridge: &str, role
         ..MemberRecord::default()
     };
     Membership { leases, record, interval, status: shared.status.clone(), clock: Arc::clone(&shared.clock) }
+}
+
+/// What watches the whole bridge, where this process has that role and there is a store of leases.
+fn control_of(
+    config: &Config,
+    process: &ProcessPlan,
+    role: Role,
+    leases: Option<&Arc<dyn Leases>>,
+    sessions: &[SessionParts],
+    shared: &Shared,
+) -> Option<Control> {
+    let leases = Arc::clone(leases.filter(|_| role == Role::Control)?);
+    let watched = |parts: &SessionParts| {
+        let lease = parts.lease.as_ref().filter(|_| matches!(parts.kind, LogKind::OfSession))?;
+        Some(WatchedSession {
+            id: parts.session.clone(),
+            key: lease.member.candidate.key.clone(),
+            hinter: lease.hinter.clone(),
+            subscriptions: parts.subscriptions.clone(),
+        })
+    };
+    let cluster = &config.bridge.cluster;
+    let (clock, facts) = (Arc::clone(&shared.clock), shared.facts.clone());
+    Some(Control {
+        singleton: Singleton::new(Arc::clone(&leases), &process.bridge, &shared.owner, facts, Arc::clone(&clock), shared.nonce),
+        leases,
+        tasks: shared.tasks.clone(),
+        bridge: process.bridge.clone(),
+        sessions: sessions.iter().filter_map(watched).collect(),
+        every: cluster.evidence_poll.get().clamp(WATCH_AT_MOST, WATCH_AT_LEAST),
+        stale_after: stale_after(cluster.member_interval.get()),
+        status: shared.status.clone(),
+        metrics: shared.metrics.clone(),
+        clock,
+    })
 }
 
 /// Says at every start what a failover may cost at most, whether an objective is declared or not.

@@ -1,12 +1,16 @@
 //! The program's own HTTP listeners: bound before anything else starts, so that a port in use is told at once.
 
+pub mod admin;
 mod auth;
 mod forward;
+pub mod listeners;
 pub mod monitor;
+pub mod origins;
 mod page;
 pub mod posts;
 pub mod serve;
 mod source;
+pub mod tls;
 pub mod transport;
 
 pub use source::PostSource;

@@ -1,8 +1,11 @@
 //! The monitor: liveness, readiness, health, topology, routes, metrics, and the status page.
 
 use super::auth::ApiKey;
+use super::origins::{Origins, cross_origin, origin_of};
 use super::page;
-use super::serve::{Bounds, serve};
+use super::serve::{Bounds, serve_with};
+use crate::fleet::Fleet;
+use crate::history::Recorder;
 use crate::secrets::Token;
 use crate::status::{BridgeStatus, LogPhase, ReadinessLevel, RouteStatus, ServiceLevel, SessionRole, SessionStatus};
 use crate::telemetry::collect::Collector;
@@ -13,10 +16,12 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
+use causeway_core::units::UnixMillis;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 /// Where every path of the monitor's programs' interface begins.
@@ -28,6 +33,11 @@ pub struct Monitor {
     collector: Collector,
     topology: Arc<Value>,
     key: Option<ApiKey>,
+    fleet: Fleet,
+    recorder: Recorder,
+    /// Where the admin interface listens, for the page.
+    admin_port: Option<u16>,
+    origins: Origins,
 }
 
 impl Monitor {
@@ -35,7 +45,39 @@ impl Monitor {
     /// configured, without secrets). With a `key`, the detailed pages ask for it.
     #[must_use]
     pub fn new(collector: Collector, topology: Value, key: Option<&str>) -> Self {
-        Self { collector, topology: Arc::new(topology), key: key.map(ApiKey::new) }
+        Self {
+            collector,
+            topology: Arc::new(topology),
+            key: key.map(ApiKey::new),
+            fleet: Fleet::default(),
+            recorder: Recorder::default(),
+            admin_port: None,
+            origins: Origins::default(),
+        }
+    }
+
+    /// Shows the bridge as a whole, too.
+    #[must_use]
+    pub fn with_fleet(self, fleet: Fleet) -> Self {
+        Self { fleet, ..self }
+    }
+
+    /// Lets its page call the admin interface at this port of the same host.
+    #[must_use]
+    pub fn with_admin_port(self, admin_port: Option<u16>) -> Self {
+        Self { admin_port, ..self }
+    }
+
+    /// Lets pages of other origins read it.
+    #[must_use]
+    pub fn with_origins(self, origins: Origins) -> Self {
+        Self { origins, ..self }
+    }
+
+    /// What it shows of the last hour; somebody has to run it.
+    #[must_use]
+    pub fn recorder(&self) -> Recorder {
+        self.recorder.clone()
     }
 
     /// The same with a key that may be renewed.
@@ -51,6 +93,8 @@ impl Monitor {
             .route("/topology", get(topology))
             .route("/routes", get(routes))
             .route("/status", get(status))
+            .route("/fleet", get(fleet))
+            .route("/history", get(history))
             .route_layer(middleware::from_fn_with_state(self.clone(), authorize));
         let open = Router::new().route("/live", get(live)).route("/ready", get(ready)).route("/health", get(health));
         Router::new()
@@ -58,13 +102,19 @@ impl Monitor {
             .route("/metrics", get(metrics))
             .merge(page::routes())
             .fallback(|| async { answer(StatusCode::NOT_FOUND, json!({ "error": "no such page" })) })
-            .layer(middleware::map_response(harden))
+            .layer(middleware::from_fn_with_state(self.origins.clone(), cross_origin))
+            .layer(middleware::from_fn_with_state(self.clone(), harden))
             .with_state(self)
     }
 
     /// Serves on `listener` until `stop`.
     pub async fn serve(self, listener: TcpListener, bounds: Bounds, stop: CancellationToken) {
-        serve(listener, self.router(), bounds, stop).await;
+        self.serve_with(listener, None, bounds, stop).await;
+    }
+
+    /// The same, with TLS where `tls` is given.
+    pub async fn serve_with(self, listener: TcpListener, tls: Option<TlsAcceptor>, bounds: Bounds, stop: CancellationToken) {
+        serve_with(listener, tls, self.router(), bounds, stop).await;
     }
 
     fn now(&self) -> BridgeStatus {
@@ -72,17 +122,29 @@ impl Monitor {
     }
 }
 
-/// No page runs foreign code, is shown in a frame, or is kept by a cache.
-async fn harden(mut response: Response) -> Response {
+/// No page runs foreign code, is shown in a frame, or is kept by a cache. It calls nothing but the monitor it came from and, at the same host, the admin
+/// interface.
+async fn harden(State(monitor): State<Monitor>, request: Request, next: Next) -> Response {
+    let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok()).filter(|host| is_host(host)).map(ToOwned::to_owned);
+    let mut response = next.run(request).await;
+    let admin = monitor.admin_port.zip(host).map(|(port, host)| {
+        let [plain, tls] = [false, true].map(|tls| origin_of(&host, port, tls));
+        format!("; connect-src 'self' {plain} {tls}")
+    });
+    let policy = format!("{POLICY}{}", admin.unwrap_or_default());
     let headers = response.headers_mut();
-    headers.insert(
-        header::CONTENT_SECURITY_POLICY,
-        HeaderValue::from_static("default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"),
-    );
+    headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_str(&policy).unwrap_or(HeaderValue::from_static(POLICY)));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
+}
+
+const POLICY: &str = "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
+
+/// Whether this is a host and nothing that would write on in the policy.
+fn is_host(text: &str) -> bool {
+    !text.is_empty() && text.len() <= 255 && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte))
 }
 
 async fn authorize(State(monitor): State<Monitor>, request: Request, next: Next) -> Response {
@@ -202,6 +264,7 @@ async fn topology(State(monitor): State<Monitor>) -> Response {
         object.insert("role".to_owned(), json!(status.role));
         let leases = status.sessions.iter().filter_map(|session| Some((session.id.clone(), json!(session.lease.as_ref()?))));
         object.insert("leases".to_owned(), Value::Object(leases.collect()));
+        object.insert("fleet".to_owned(), json!(status.fleet));
     }
     answer(StatusCode::OK, body)
 }
@@ -243,6 +306,7 @@ async fn status(State(monitor): State<Monitor>) -> Response {
         "ready": is_ready(&status, ReadinessLevel::Full),
         "bridge": status,
         "accounts": route_views(&status),
+        "admin_port": monitor.admin_port,
         "memory_bytes": crate::telemetry::collect::memory().map(|memory| memory.resident),
     });
     Json(body).into_response()
@@ -252,4 +316,21 @@ async fn metrics(State(monitor): State<Monitor>) -> Response {
     monitor.collector.collect();
     let text = prometheus::render(&monitor.collector.metrics.gather());
     ([(header::CONTENT_TYPE, prometheus::CONTENT_TYPE)], text).into_response()
+}
+
+/// The bridge as its lease table told it last; `null` where there is none to look at, or nobody looked yet.
+async fn fleet(State(monitor): State<Monitor>) -> Response {
+    Json(json!({ "fleet": monitor.fleet.last_seen() })).into_response()
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct HistoryQuery {
+    /// Only what is later than this, in milliseconds since 1970.
+    since: u64,
+}
+
+/// The last hour.
+async fn history(State(monitor): State<Monitor>, Query(query): Query<HistoryQuery>) -> Response {
+    Json(monitor.recorder.after(UnixMillis(query.since))).into_response()
 }

@@ -6,15 +6,23 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 
 const HTML: &str = include_str!("page/index.html");
-const SCRIPT: &str = include_str!("page/page.js");
+const SCRIPTS: [(&str, &str); 5] = [
+    ("/page.js", include_str!("page/page.js")),
+    ("/dom.js", include_str!("page/dom.js")),
+    ("/charts.js", include_str!("page/charts.js")),
+    ("/fleet.js", include_str!("page/fleet.js")),
+    ("/letters.js", include_str!("page/letters.js")),
+];
 const STYLE: &str = include_str!("page/page.css");
 const ICON: &str = include_str!("page/icon.svg");
 
 /// The page's routes.
 pub(super) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
-    Router::new()
+    let scripts = SCRIPTS.into_iter().fold(Router::new(), |router, (path, text)| {
+        router.route(path, get(move || async move { asset("text/javascript; charset=utf-8", text) }))
+    });
+    scripts
         .route("/", get(|| async { asset("text/html; charset=utf-8", HTML) }))
-        .route("/page.js", get(|| async { asset("text/javascript; charset=utf-8", SCRIPT) }))
         .route("/icon.svg", get(|| async { asset("image/svg+xml", ICON) }))
         .route("/page.css", get(|| async { asset("text/css; charset=utf-8", STYLE) }))
 }

@@ -6,15 +6,18 @@ use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
+use core::net::IpAddr;
 use core::time::Duration;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::io;
 use std::sync::Arc;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower_service::Service as _;
 use tracing::debug;
@@ -33,7 +36,7 @@ pub struct Bounds {
 }
 
 impl Default for Bounds {
-    /// Fit for probes, scrapers, status pages and members. Both listeners together stay far below the 256 open files of a narrow default.
+    /// Fit for probes, scrapers, status pages and members. The listeners together stay far below the 256 open files of a narrow default.
     fn default() -> Self {
         Self { connections: 64, headers: Duration::from_secs(5), request: Duration::from_secs(5), connection: Duration::from_secs(60) }
     }
@@ -50,13 +53,33 @@ impl Bounds {
 /// Pause after a refused `accept`: the process has no file left, or the client is gone already.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// Where a request came from: the other end of its connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer(pub IpAddr);
+
 /// Serves `router` on `listener` until `stop`; then requests under way are answered first.
 pub async fn serve(listener: TcpListener, router: Router, bounds: Bounds, stop: CancellationToken) {
+    serve_with(listener, None, router, bounds, stop).await;
+}
+
+/// The same, with TLS where `tls` is given.
+pub async fn serve_with(listener: TcpListener, tls: Option<TlsAcceptor>, router: Router, bounds: Bounds, stop: CancellationToken) {
     let router = router.layer(middleware::from_fn(move |request, next| within(bounds.request, request, next)));
     let room = Arc::new(Semaphore::new(bounds.connections));
     let mut connections = JoinSet::new();
-    while let Some((stream, place)) = next_connection(&listener, &room, &stop).await {
-        connections.spawn(connection(stream, place, router.clone(), bounds, stop.clone()));
+    while let Some((stream, peer, place)) = next_connection(&listener, &room, &stop).await {
+        let (router, tls, stop) = (router.clone(), tls.clone(), stop.clone());
+        connections.spawn(async move {
+            let _place = place;
+            match tls {
+                None => connection(stream, peer, router, bounds, stop).await,
+                Some(tls) => match tokio::time::timeout(bounds.headers, tls.accept(stream)).await {
+                    Ok(Ok(stream)) => connection(stream, peer, router, bounds, stop).await,
+                    Ok(Err(error)) => debug!(%error, "a client did not agree on TLS"),
+                    Err(_) => debug!("a client took too long to agree on TLS"),
+                },
+            }
+        });
         // Those that ended: else the set would grow.
         while connections.try_join_next().is_some() {}
     }
@@ -68,12 +91,12 @@ async fn next_connection(
     listener: &TcpListener,
     room: &Arc<Semaphore>,
     stop: &CancellationToken,
-) -> Option<(TcpStream, OwnedSemaphorePermit)> {
+) -> Option<(TcpStream, Peer, OwnedSemaphorePermit)> {
     loop {
         let next = async {
             let place = Arc::clone(room).acquire_owned().await.map_err(io::Error::other)?;
-            let (stream, _) = listener.accept().await?;
-            Ok::<_, io::Error>((stream, place))
+            let (stream, peer) = listener.accept().await?;
+            Ok::<_, io::Error>((stream, Peer(peer.ip()), place))
         };
         match stop.run_until_cancelled(next).await? {
             Ok(client) => return Some(client),
@@ -85,10 +108,16 @@ async fn next_connection(
     }
 }
 
-async fn connection(stream: TcpStream, _place: OwnedSemaphorePermit, router: Router, bounds: Bounds, stop: CancellationToken) {
+async fn connection<S>(stream: S, peer: Peer, router: Router, bounds: Bounds, stop: CancellationToken)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(bounds.headers);
-    let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| router.clone().call(request.map(Body::new)));
+    let service = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
+        request.extensions_mut().insert(peer);
+        router.clone().call(request.map(Body::new))
+    });
     let mut serving = core::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
     let whole = tokio::time::sleep(bounds.connection);
     tokio::select! {

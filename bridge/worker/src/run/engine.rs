@@ -3,6 +3,7 @@
 use crate::parts::{LogKind, SessionParts};
 use causeway_core::lease::LeaseAnswer;
 use causeway_core::lease::row::{OwnerFacts, RawLease};
+use causeway_core::lease::testimony::Testimony;
 use causeway_core::member::{self, Handover, LeaseCounters, Member, Term};
 use causeway_core::outcome::{Fault, Outcome};
 use causeway_core::units::{Instant, UnixMillis};
@@ -26,12 +27,16 @@ pub(super) enum Event {
     LeaseRead(Result<Option<RawLease>, Fault>),
     /// A write of the lease row was answered.
     LeaseWritten(Outcome<LeaseAnswer>),
+    /// The orchestrator was asked about a task.
+    TaskTold(Option<Testimony>),
     /// The source is connected and subscribed.
     Converged,
     /// The source lost its broker.
     BrokerLost,
     /// Somebody says that the lease is free.
     Hint,
+    /// An operator wants another process to own the session.
+    StepDown,
     /// Time went by.
     Tick,
     /// Stop.
@@ -75,6 +80,14 @@ impl Engine {
         }
     }
 
+    /// Until when it may act under the lease that it holds.
+    pub(super) fn acts_until(&self) -> Option<Instant> {
+        match self {
+            Self::Alone(_) => None,
+            Self::Member(member) => member.acts_until(),
+        }
+    }
+
     /// What it counted about its lease.
     pub(super) fn lease_counters(&self) -> LeaseCounters {
         match self {
@@ -113,7 +126,13 @@ impl Engine {
                     Event::Shutdown { drain_until } => worker::Event::Shutdown { drain_until },
                     Event::Tick => worker::Event::Tick,
                     // There is no lease, and nobody to hand over to.
-                    Event::LeaseRead(_) | Event::LeaseWritten(_) | Event::Converged | Event::BrokerLost | Event::Hint => return Vec::new(),
+                    Event::LeaseRead(_)
+                    | Event::LeaseWritten(_)
+                    | Event::TaskTold(_)
+                    | Event::Converged
+                    | Event::BrokerLost
+                    | Event::Hint
+                    | Event::StepDown => return Vec::new(),
                 };
                 let effects = owner.apply(now, wall, event);
                 effects.into_iter().map(|effect| member::Effect::Owner { term: Term(0), effect }).collect()
@@ -123,9 +142,11 @@ impl Engine {
                     Event::Owner(term, event) => member::Event::Owner { term, event },
                     Event::LeaseRead(answer) => member::Event::LeaseRead(answer),
                     Event::LeaseWritten(outcome) => member::Event::LeaseWritten(outcome),
+                    Event::TaskTold(told) => member::Event::TaskTold(told),
                     Event::Converged => member::Event::Converged,
                     Event::BrokerLost => member::Event::BrokerLost,
                     Event::Hint => member::Event::Hint,
+                    Event::StepDown => member::Event::StepDown,
                     Event::Tick => member::Event::Tick,
                     Event::Shutdown { drain_until } => member::Event::Shutdown { drain_until },
                 };

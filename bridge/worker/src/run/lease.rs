@@ -1,14 +1,15 @@
-//! Calls to the lease store, and the gate that a source asks before it connects and before it subscribes.
+//! Calls to the lease store and to the orchestrator, and the gate that a source asks before it connects and before it subscribes.
 
 use super::engine::Event;
 use crate::hints::Hinter;
 use crate::parts::{LeaseParts, SessionParts, SubscriptionParts};
 use async_trait::async_trait;
 use causeway_core::lease::row::LeaseRow;
+use causeway_core::lease::testimony::Testimony;
 use causeway_core::lease::{LeaseAnswer, LeaseWrite};
 use causeway_core::outcome::{Fault, FaultCode, Outcome};
 use causeway_core::subscriptions::{Generation, UnknownHistory, may_connect, plan};
-use causeway_ports::{ConnectionGate, Leases};
+use causeway_ports::{ConnectionGate, Leases, Tasks};
 use core::time::Duration;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,13 +17,14 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
-/// The lease store of one session. At most one call is under way.
+/// The lease store of one session, and who runs the tasks of its owners. At most one call is under way.
 pub(super) struct LeaseCalls {
     leases: Arc<dyn Leases>,
     key: String,
     timeout: Duration,
     session: String,
     hinter: Option<Hinter>,
+    orchestrator: Option<Arc<dyn Tasks>>,
     tasks: JoinSet<Event>,
 }
 
@@ -34,6 +36,7 @@ impl LeaseCalls {
             timeout: parts.call_timeout,
             session: session.to_owned(),
             hinter: parts.hinter.clone(),
+            orchestrator: parts.tasks.clone(),
             tasks: JoinSet::new(),
         }
     }
@@ -58,6 +61,33 @@ impl LeaseCalls {
         });
     }
 
+    /// Asks what became of a task. Whatever is no answer about this very task counts as none.
+    pub(super) fn ask_about(&mut self, task: String) {
+        let (orchestrator, timeout) = (self.orchestrator.clone(), self.timeout);
+        self.tasks.spawn(async move {
+            let Some(orchestrator) = orchestrator else { return Event::TaskTold(None) };
+            let asked = [task];
+            let answer = tokio::time::timeout(timeout, orchestrator.describe(&asked)).await;
+            let [task] = asked;
+            match answer.unwrap_or_else(|_| Err(no_answer("orchestrator", timeout))) {
+                Ok(described) => {
+                    let told = described.tasks.iter().find(|record| record.arn == task).map(Testimony::from);
+                    if told.as_ref().is_some_and(|told| told.proves_the_end_of(&task)) {
+                        warn!(%task, "the owner's task has stopped: taking over without waiting for the lease to run out");
+                    } else {
+                        let status = told.as_ref().map_or("not known", |told| told.last_status.as_str());
+                        info!(%task, status, "the owner is overdue; its task is not known to have stopped");
+                    }
+                    Event::TaskTold(told)
+                }
+                Err(fault) => {
+                    warn!(%task, code = fault.code.as_str(), detail = %fault.detail, "what became of the owner's task is not told; the lease's time counts");
+                    Event::TaskTold(None)
+                }
+            }
+        });
+    }
+
     /// Writes the row. Where that gives the lease back, the other members are told before the answer is: afterwards this process may be gone.
     pub(super) fn write(&mut self, write: LeaseWrite) {
         let (leases, key, timeout) = (Arc::clone(&self.leases), self.key.clone(), self.timeout);
@@ -74,7 +104,11 @@ impl LeaseCalls {
 }
 
 fn late(store: &str, timeout: Duration) -> Fault {
-    Fault::new(FaultCode::Timeout, format!("the {store} store did not answer within {} ms", timeout.as_millis()))
+    no_answer(&format!("{store} store"), timeout)
+}
+
+fn no_answer(whose: &str, timeout: Duration) -> Fault {
+    Fault::new(FaultCode::Timeout, format!("the {whose} did not answer within {} ms", timeout.as_millis()))
 }
 
 /// Which lease this process holds: owner and version.

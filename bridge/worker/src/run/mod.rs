@@ -210,13 +210,15 @@ impl Session {
         let mailed =
             self.parts.mailbox.as_ref().filter(|_| self.engine.owner().is_some() && !matches!(self.parts.kind, LogKind::Adopted(_)));
         let mailed = mailed.map(|mailbox| &*mailbox.mailed);
+        let asked = self.parts.lease.as_ref().map(|lease| &*lease.asked);
         let (term, source, lease) = (self.term, &mut self.source, &mut self.lease);
         tokio::select! {
             biased;
             () = self.parts.stop.cancelled(), if !self.stopping => Input::Stop,
             event = next_answer(lease) => Input::Engine(event),
-            () = hinted(hint), if !self.stopping => Input::Engine(Event::Hint),
-            () = hinted(mailed) => Input::Engine(Event::Owner(term, worker::Event::MailHint)),
+            () = told(hint), if !self.stopping => Input::Engine(Event::Hint),
+            () = told(asked), if !self.stopping => Input::Engine(Event::StepDown),
+            () = told(mailed) => Input::Engine(Event::Owner(term, worker::Event::MailHint)),
             event = self.dispatch.next() => Input::Engine(Event::Owner(term, event)),
             () = core::future::ready(()), if gives_back => Input::KeptBack,
             event = next_of(source), if wants_input || keeps_back => Input::Source(event),
@@ -345,6 +347,11 @@ impl Session {
                 Effect::WriteLease(write) => {
                     if let Some(lease) = &mut self.lease {
                         lease.write(write);
+                    }
+                }
+                Effect::AskAboutTask(task) => {
+                    if let Some(lease) = &mut self.lease {
+                        lease.ask_about(task);
                     }
                 }
                 Effect::Became(part) => self.became(part),
@@ -571,10 +578,10 @@ async fn next_answer(lease: &mut Option<LeaseCalls>) -> Event {
     }
 }
 
-/// A hint; never, where there is nobody to give one.
-async fn hinted(hint: Option<&Notify>) {
-    match hint {
-        Some(hint) => hint.notified().await,
+/// What others say; never, where there is nobody to say it.
+async fn told(place: Option<&Notify>) {
+    match place {
+        Some(place) => place.notified().await,
         None => core::future::pending().await,
     }
 }

@@ -81,6 +81,7 @@ impl Session {
         if let Some(lease) = &mut self.status.lease {
             lease.held = self.status.role == SessionRole::Owner;
             lease.counters = self.engine.lease_counters();
+            lease.acts_until = self.engine.acts_until();
         }
         let Some(lease) = self.parts.lease.as_ref().filter(|_| self.told_level != Some(level)) else { return };
         self.told_level = Some(level);

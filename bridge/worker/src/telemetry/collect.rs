@@ -38,6 +38,7 @@ impl Collector {
         for route in &status.routes {
             self.route(route);
         }
+        self.fleet(&status);
         self.adapters();
         status
     }
@@ -122,6 +123,22 @@ impl Collector {
         }
         for (reason, &count) in &route.dropped {
             self.set(Metric::MessagesDropped, &[id, reason.as_str()], count);
+        }
+    }
+
+    /// What one that watches tells of the whole bridge. Who does not watch tells nothing of it.
+    fn fleet(&self, status: &BridgeStatus) {
+        let Some(fleet) = &status.fleet else {
+            for metric in [Metric::FleetWorkers, Metric::AzSpread, Metric::WarmStandby, Metric::LeaseHolders] {
+                self.metrics.0.forget(metric);
+            }
+            return;
+        };
+        self.set(Metric::FleetWorkers, &[], fleet.workers as u64);
+        self.set(Metric::AzSpread, &[], fleet.zones.len() as u64);
+        for session in &fleet.sessions {
+            self.set(Metric::WarmStandby, &[&session.id], u64::from(session.standbys > 0));
+            self.set(Metric::LeaseHolders, &[&session.id], session.holders.len() as u64);
         }
     }
 

@@ -19,6 +19,9 @@ pub enum LogFormat {
 /// The environment variable whose directives, such as `debug` or `causeway_mqtt=trace`, go before the configured level.
 pub const LEVEL_VARIABLE: &str = "CAUSEWAY_LOG";
 
+/// The target of what is done through the admin interface. It is logged at every level.
+pub const AUDIT: &str = "audit";
+
 /// The crates of this program, whose `info` and below is written for operators.
 const OURS: [&str; 6] = ["causeway_worker", "causeway", "causeway_core", "causeway_mqtt", "causeway_aws", "causeway_local"];
 
@@ -55,7 +58,11 @@ fn directives(level: &str, chosen: &str) -> String {
     };
     let ours = OURS.map(|name| format!("{name}={level}")).join(",");
     let dependencies = level.min(LevelFilter::WARN);
-    [dependencies.to_string(), ours, further.to_owned()].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(",")
+    [dependencies.to_string(), ours, format!("{AUDIT}=info"), further.to_owned()]
+        .into_iter()
+        .filter(|part| !part.is_empty())
+        .collect::<Vec<_>>()
+        .join(",")
 }
 
 #[cfg(test)]
@@ -71,7 +78,11 @@ mod tests {
             ("info", "debug", ["warn,", "causeway_mqtt=debug"]),
             ("info", " trace ", ["warn,", "causeway_aws=trace"]),
             ("nonsense", "", ["warn,", "causeway_worker=info"]),
-            ("info", "causeway_mqtt=trace", ["warn,", "causeway_mqtt=info,causeway_aws=info,causeway_local=info,causeway_mqtt=trace"]),
+            (
+                "info",
+                "causeway_mqtt=trace",
+                ["warn,", "causeway_mqtt=info,causeway_aws=info,causeway_local=info,audit=info,causeway_mqtt=trace"],
+            ),
         ] {
             let text = directives(level, chosen);
             assert!(text.starts_with(expected[0]) && text.contains(expected[1]), "{level} {chosen}: {text}");

@@ -85,6 +85,11 @@ impl Metrics {
         self.0.add(Metric::RouteOwnerUnknown, &[receiver, why.as_str()], 1.0);
     }
 
+    /// A session reached full service with another owner, as one that watches saw it, so many seconds after its former owner failed or gave it back.
+    pub fn observe_watched_failover(&self, session: &str, cause: FailoverCause, seconds: f64) {
+        self.0.observe(Metric::FleetFailover, &[session, cause.as_str()], [seconds]);
+    }
+
     /// Every series that has a value.
     #[must_use]
     pub fn gather(&self) -> Vec<FamilySnapshot> {

@@ -135,6 +135,13 @@ impl Registry {
         }
     }
 
+    /// Forgets every series of a metric: nobody here can tell it any more.
+    pub(super) fn forget(&self, metric: Metric) {
+        if let Some(family) = self.families.get(metric as usize) {
+            family.write().unwrap_or_else(PoisonError::into_inner).clear();
+        }
+    }
+
     /// Adds values to a distribution.
     pub(super) fn observe(&self, metric: Metric, labels: &[&str], values: impl IntoIterator<Item = f64>) {
         let cell = self.cell(metric, labels);

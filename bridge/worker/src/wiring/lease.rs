@@ -3,11 +3,13 @@
 use super::{Shared, StoreSet, WiringError, hint_token, secret_token};
 use crate::hints::Hinter;
 use crate::parts::LeaseParts;
+use causeway_core::config::model::{Cluster, Evidence};
 use causeway_core::config::{Config, SessionTiming, StepDown};
 use causeway_core::identity::{LogName, lease_of};
 use causeway_core::lease::holder::Upkeep;
 use causeway_core::lease::row::OwnerFacts;
 use causeway_core::lease::standby::Candidate;
+use causeway_core::lease::testimony::Questions;
 use causeway_core::member::MemberOptions;
 use causeway_core::timing::Nanos;
 use causeway_ports::Leases;
@@ -33,10 +35,18 @@ pub struct LeasePlan {
 
 impl LeasePlan {
     /// The lease of `log`, which `name` claims. `opening_timeout`: how long an owner may take to open its log before it steps down.
-    pub(super) fn new(name: &str, exclusive: bool, timing: SessionTiming, opening_timeout: Duration, log: &LogName) -> Self {
+    pub(super) fn new(
+        name: &str,
+        exclusive: bool,
+        cluster: &Cluster,
+        timing: SessionTiming,
+        opening_timeout: Duration,
+        log: &LogName,
+    ) -> Self {
         let cadence = timing.cadence;
         let (ttl, poll, call) = (span(cadence.lease_ttl), span(cadence.acquire_poll_interval), span(cadence.renew_call_timeout));
         let longest_poll = poll.mul_f64(1.25);
+        let asks = exclusive && cluster.takeover_evidence.contains(&Evidence::EcsStopped);
         let member = MemberOptions {
             candidate: Candidate { key: lease_of(log), owner: String::new(), ttl, facts: OwnerFacts::default() },
             upkeep: Upkeep {
@@ -47,6 +57,11 @@ impl LeasePlan {
                 guard: (ttl / GUARD_SHARE).min(GUARD_LONGEST),
             },
             poll_interval: poll,
+            // A healthy owner's next renewal is written by then, however its moment is spread and however long the call takes.
+            questions: asks.then(|| Questions {
+                overdue_after: span(cadence.renew_interval) + span(cadence.lease_renew_jitter) / 2 + call,
+                poll: cluster.evidence_poll.get(),
+            }),
             looks_late: false,
             step_down_grace: span(cadence.step_down_grace),
             hold_off: longest_poll,
@@ -75,11 +90,17 @@ impl LeasePlan {
         member.candidate.owner.clone_from(&shared.owner);
         member.candidate.facts = shared.facts.clone();
         member.looks_late = exclusive && shared.looks_late;
+        if shared.tasks.is_none() {
+            member.questions = None;
+        }
         Ok(LeaseParts {
             leases: Arc::clone(&leases),
             hinted: shared.hints.listen(&name),
+            // A log of a process's own is nobody else's to take.
+            asked: if exclusive { shared.step_downs.listen(&name) } else { Arc::default() },
             // Nobody waits for the lease of a process's own log.
             hinter: if exclusive { hinter(config, &leases, shared)? } else { None },
+            tasks: shared.tasks.clone(),
             call_timeout,
             member,
         })

@@ -1,6 +1,7 @@
 //! From the configuration to running parts: the only place that names adapters.
 
 mod capped;
+mod desk;
 mod lease;
 mod owner;
 mod posts;
@@ -12,23 +13,27 @@ mod sessions;
 mod source;
 mod stores;
 mod subscriptions;
+mod tasks;
 
+pub use desk::{desk, fleet};
 pub use lease::LeasePlan;
 pub use owner::{LegPlan, OwnerPlan, SourcePlan};
 pub use posts::{PostPlan, board as post_board};
-pub use process::ProcessPlan;
+pub use process::{AdminPlan, ProcessPlan, tls_files};
 pub use receivers::{probe as probe_receiver, queue_options};
 pub use secrets::{keep as keep_secrets, token as secret_token};
 pub use senders::{SenderPlan, SenderWay, sinks};
 pub use source::{MqttPlan, source_options};
 pub use stores::{LettersPlan, Purpose, StorePart, StoreSet, StoresPlan};
 pub use subscriptions::{SubscriptionPlan, storage_identity};
+pub use tasks::tasks;
 
 use crate::adoption::{Adoptable, Adoption};
 use crate::hints::HintBoard;
 use crate::parts::{LogKind, SessionParts};
 use crate::secrets::SecretBoard;
 use crate::status::StatusBoard;
+use crate::step_down::StepDowns;
 use crate::telemetry::Metrics;
 use causeway_aws::{AwsClients, AwsOptions};
 use causeway_core::adoption::Adopter;
@@ -36,7 +41,7 @@ use causeway_core::config::model::{Receiver, SessionMode};
 use causeway_core::config::{Config, Secret, SecretPlace, StoreBackend};
 use causeway_core::lease::row::OwnerFacts;
 use causeway_core::outcome::Fault;
-use causeway_ports::{Clock, Sink};
+use causeway_ports::{Clock, Sink, Tasks};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -105,8 +110,12 @@ pub struct Shared {
     pub looks_late: bool,
     /// What leases and the member's row tell of it.
     pub facts: OwnerFacts,
+    /// Who runs the tasks of owners, where that is to be asked and can be.
+    pub tasks: Option<Arc<dyn Tasks>>,
     /// Where hints for its sessions come in.
     pub hints: HintBoard,
+    /// Where operators ask its sessions to hand over.
+    pub step_downs: StepDowns,
     /// The clocks.
     pub clock: Arc<dyn Clock>,
     /// Where observations go.

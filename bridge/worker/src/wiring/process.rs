@@ -2,6 +2,7 @@
 
 use super::posts::{self, PostPlan};
 use super::{hint_token, is_member};
+use crate::http::tls::TlsFiles;
 use crate::telemetry::logs::LogFormat;
 use causeway_core::config::model::{self, MetricsExporter};
 use causeway_core::config::{Config, Secret};
@@ -26,6 +27,12 @@ pub struct ProcessPlan {
     pub monitor_addr: SocketAddr,
     /// What its detailed pages ask for.
     pub monitor_key: Option<Secret>,
+    /// The admin interface, if any key opens it.
+    pub admin: Option<AdminPlan>,
+    /// Other web origins whose pages may call the monitor and the admin interface.
+    pub origins: Vec<String>,
+    /// The certificate of both, if they speak TLS.
+    pub tls: Option<TlsFiles>,
     /// Where hints and posts come in, if any do.
     pub transport_addr: Option<SocketAddr>,
     /// By what hints are recognised, if any are taken.
@@ -40,6 +47,23 @@ pub struct ProcessPlan {
     pub embedded_metrics: bool,
     /// How long a stop may take in all.
     pub shutdown_timeout: Duration,
+}
+
+/// Where the admin interface listens, and who is let in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdminPlan {
+    /// Where.
+    pub addr: SocketAddr,
+    /// The keys, each with the name that the log tells.
+    pub keys: Vec<(String, Secret)>,
+}
+
+impl AdminPlan {
+    fn of(http: &model::Http) -> Option<Self> {
+        let mut keys: Vec<(String, Secret)> = http.admin_api_key.iter().map(|key| ("admin".to_owned(), key.clone())).collect();
+        keys.extend(http.admin_keys.iter().map(|named| (named.name.to_string(), named.key.clone())));
+        (!keys.is_empty()).then(|| Self { addr: http.admin_addr.get(), keys })
+    }
 }
 
 impl ProcessPlan {
@@ -59,6 +83,9 @@ impl ProcessPlan {
             log_level: bridge.log_level.as_str(),
             monitor_addr: http.monitor_addr.get(),
             monitor_key: http.monitor_api_key.clone(),
+            admin: AdminPlan::of(http),
+            origins: http.cors_origins.clone(),
+            tls: tls_files(http),
             transport_addr: (hint_token.is_some() || !posts.is_empty()).then(|| http.transport_addr.get()),
             hint_token,
             posts,
@@ -68,4 +95,11 @@ impl ProcessPlan {
             shutdown_timeout: bridge.shutdown_timeout.get(),
         }
     }
+}
+
+/// The certificate of the listeners, if they have one.
+#[must_use]
+pub fn tls_files(http: &model::Http) -> Option<TlsFiles> {
+    let (cert, key) = http.tls_cert_file.as_ref().zip(http.tls_key_file.as_ref())?;
+    Some(TlsFiles { cert: cert.into(), key: key.into() })
 }

@@ -72,7 +72,7 @@ pub(super) fn plan(config: &Config, index: usize, receiver: &Receiver, routes: &
     let log = log_name(config, &partition, &part)?;
     let lease = if of_process {
         let timing = config.process_timing().map_err(|error| WiringError::new(part.as_str(), "E_CADENCE", error.to_string()))?;
-        Some(LeasePlan::new(&name, false, timing, OPENING_TIMEOUT, &log))
+        Some(LeasePlan::new(&name, false, &config.bridge.cluster, timing, OPENING_TIMEOUT, &log))
     } else {
         None
     };

@@ -21,7 +21,8 @@ pub(super) fn plan(config: &Config, index: usize, session: &Session, routes: &[&
     let exclusive = session.session_mode == SessionMode::Exclusive;
     let lease = if exclusive || of_process {
         let timing = config.session_timing(session).map_err(|error| WiringError::new(part.as_str(), "E_CADENCE", error.to_string()))?;
-        Some(LeasePlan::new(&session.id, exclusive, timing, session.mqtt().reconcile_timeout, &log))
+        let cluster = &config.bridge.cluster;
+        Some(LeasePlan::new(&session.id, exclusive, cluster, timing, session.mqtt().reconcile_timeout, &log))
     } else {
         None
     };

@@ -65,6 +65,9 @@ impl Row {
     }
 }
 
+const ADMIN: &str = "http: { admin_api_key: 0123456789abcdef }";
+const LISTENER_TLS: &str = "http: { tls_cert_file: '{dir}/one.pem', tls_key_file: '{dir}/one.key' }";
+
 const ONE: &str = r#"
 version: 1
 bridge: { id: the-bridge }
@@ -204,6 +207,7 @@ const HINTS: &str = "http: { hint_token: 0123456789abcdef }";
 const ALONE: &[&str] = &[ONE];
 const ON_DYNAMODB: &[&str] = &[ONE, DYNAMODB];
 const CLUSTERED: &[&str] = &[ONE, DYNAMODB, CLUSTER];
+const ASKS_ECS: &[&str] = &[ONE, DYNAMODB, CLUSTER, "bridge: { cluster: { takeover_evidence: [ttl, ecs_stopped] } }"];
 const FROM_QUEUE: &[&str] = &[ONE, QUEUE];
 /// An address that not every message fits.
 const ADDRESSED: &str = "bindings: [{ id: the-binding, address: 'out/{site}' }]";
@@ -236,8 +240,8 @@ pub const ROWS: &[Row] = &[
     set("bridge.metrics_exporter", ALONE, "emf", In(Process)),
     turn("bridge.max_mqtt_sessions", ALONE, "1", "0", Refused("E_MAX_MQTT_SESSIONS")),
     set("bridge.cluster.endpoints", CLUSTERED, r#"{"http":"http://here:8082"}"#, In(Process)),
-    set("bridge.cluster.takeover_evidence", CLUSTERED, r#"["ttl","ecs_stopped"]"#, NOT_BUILT),
-    set("bridge.cluster.evidence_poll", CLUSTERED, "3s", NOT_BUILT),
+    set("bridge.cluster.takeover_evidence", CLUSTERED, r#"["ttl","ecs_stopped"]"#, In(Owners)),
+    set("bridge.cluster.evidence_poll", ASKS_ECS, "3s", In(Owners)),
     set("bridge.cluster.member_interval", CLUSTERED, "10s", In(Process)),
     // The stores.
     rename(
@@ -411,7 +415,7 @@ pub const ROWS: &[Row] = &[
     // Bindings.
     rename("bindings[].id", ALONE, "the-binding", "another", In(Owners)).along(&["routes[].bindings[]"]),
     set("bindings[].sender_id", &[ONE, OTHER_SENDER], "other-sender", In(Owners)),
-    set("bindings[].session_id", ALONE, "the-session", NOT_BUILT),
+    set("bindings[].session_id", &[ONE, OTHER_SESSION], "other-session", Refused("E_BINDING_SESSION")),
     set("bindings[].address", ALONE, "another", In(Owners)),
     // Processors.
     rename("processors[].id", &[ONE, FILTER], "{ id: the-processor,", "{ id: another,", Refused("E_DANGLING"))
@@ -509,7 +513,7 @@ pub const ROWS: &[Row] = &[
     ),
     within("routes[].resolver.rules[].binding", &[ONE, BY_RULE], RULE, Some("other-binding"), "the-binding", In(Messages)),
     set("routes[].session.session_id", CLUSTERED, "nowhere", Refused("E_DANGLING")),
-    set("routes[].session.sender_id", &[ONE, DYNAMODB, CLUSTER, OTHER_SENDER], "other-sender", NOT_BUILT),
+    set("routes[].session.sender_id", &[ONE, DYNAMODB, CLUSTER, OTHER_SENDER], "other-sender", Refused("E_SESSION_SENDER")),
     set("routes[].session.lease_ttl", CLUSTERED, "120s", In(Owners)),
     turn("routes[].session.renew_interval", CLUSTERED, "9s", "8s", In(Owners)),
     set("routes[].session.lease_renew_jitter", CLUSTERED, "700ms", In(Owners)),
@@ -532,16 +536,15 @@ pub const ROWS: &[Row] = &[
     set("routes[].session.drain_max_batch_size", CLUSTERED, "200", In(Owners)),
     set("routes[].session.drain_max_concurrency", CLUSTERED, "5", In(Owners)),
     // The listeners.
-    rename("http.admin_addr", &[ONE, "http: {}"], "http: {}", "http: { admin_addr: ':9080', admin_api_key: 0123456789abcdef }", NOT_BUILT)
-        .along(&["http.admin_api_key"]),
+    turn("http.admin_addr", &[ONE, ADMIN], ":9080", ":9070", In(Process)),
     set("http.monitor_addr", ALONE, ":9081", In(Process)),
     set("http.transport_addr", &[ONE, DYNAMODB, CLUSTER, HINTS], ":9082", In(Process)),
     set("http.hint_token", &[ONE, DYNAMODB, CLUSTER, HINTS], "fedcba9876543210", In(Process)),
-    set("http.admin_api_key", ALONE, "0123456789abcdef", NOT_BUILT),
+    turn("http.admin_api_key", ALONE, "0123456789abcdef", "fedcba9876543210", In(Process)),
+    within("http.admin_keys[].name", &[ONE], r#"{"key":"0123456789abcdef"}"#, Some("one"), "two", In(Process)),
+    within("http.admin_keys[].key", &[ONE], r#"{"name":"one"}"#, Some("0123456789abcdef"), "fedcba9876543210", In(Process)),
     turn("http.monitor_api_key", ALONE, "0123456789abcdef", "fedcba9876543210", In(Process)),
-    set("http.cors_origins", ALONE, r#"["https://ops.example.com"]"#, NOT_BUILT),
-    rename("http.tls_cert_file", &[ONE, "http: {}"], "http: {}", "http: { tls_cert_file: /one.pem, tls_key_file: /one.key }", NOT_BUILT)
-        .along(&["http.tls_key_file"]),
-    rename("http.tls_key_file", &[ONE, "http: {}"], "http: {}", "http: { tls_cert_file: /one.pem, tls_key_file: /one.key }", NOT_BUILT)
-        .along(&["http.tls_cert_file"]),
+    set("http.cors_origins", ALONE, r#"["https://ops.example.com"]"#, In(Process)),
+    turn("http.tls_cert_file", &[ONE, LISTENER_TLS], "{dir}/one.pem", "{dir}/two.pem", In(Process)),
+    turn("http.tls_key_file", &[ONE, LISTENER_TLS], "{dir}/one.key", "{dir}/two.key", In(Process)),
 ];

@@ -36,8 +36,9 @@ pub enum Part {
 pub fn of(config: &Config) -> BTreeMap<Part, String> {
     let plan = Plan::of(config, 7).unwrap_or_else(|errors| panic!("{errors:#?}"));
     let process = format!(
-        "{:#?} {:?} {:?}",
+        "{:#?} {:?} {:?} {:?}",
         plan.process,
+        plan.process.admin.iter().flat_map(|admin| &admin.keys).map(|(name, key)| (name, key.reveal())).collect::<Vec<_>>(),
         plan.process.monitor_key.as_ref().map(|key| key.reveal()),
         (
             plan.process.hint_token.as_ref().map(|token| token.reveal()),

@@ -1,6 +1,6 @@
 /** Rules of `bridge` and `http`. */
 import { SECOND } from "../../budget.ts";
-import { isHttpUrl, nanos, optionalNanos } from "../model.ts";
+import { type Http, isHttpUrl, isSecretPlace, nanos, optionalNanos } from "../model.ts";
 import type { Check } from "./check.ts";
 
 /** The shortest key of the admin interface, in characters. */
@@ -52,12 +52,12 @@ function processRules(check: Check): void {
       ["sessions"],
     );
   }
-  if (bridge.cluster?.takeover_evidence?.length === 0) {
+  if (bridge.cluster?.takeover_evidence?.includes("ttl") === false) {
     check.error(
       "E_TAKEOVER_EVIDENCE",
       "bridge.cluster.takeover_evidence",
-      "no evidence at all would mean that nobody ever takes over",
-      "write `[ttl]`",
+      "without `ttl` nobody would take over from an owner whose task is not known to have stopped",
+      "write `[ttl]`, or `[ttl, ecs_stopped]`",
     );
   }
   check.positive("bridge.cluster.evidence_poll", bridge.cluster?.evidence_poll);
@@ -111,20 +111,57 @@ export function key(check: Check, path: string, written: string): void {
   }
 }
 
+/** What a browser sends as `Origin`: scheme, host and port, as it writes them. */
+function isOrigin(text: string): boolean {
+  return /^https?:\/\/[a-z0-9\-._:[\]]+$/.test(text);
+}
+
+/** Whether any key opens the admin interface. */
+function hasAdmin(http: Http): boolean {
+  return http.admin_api_key !== undefined || (http.admin_keys ?? []).length > 0;
+}
+
+/** The log tells by its name who did something: two keys of one name would hide one another. */
+function adminKeyNames(check: Check): void {
+  const { admin_api_key, admin_keys = [] } = check.config.http ?? {};
+  const taken = new Set(admin_api_key === undefined ? [] : ["admin"]);
+  admin_keys.forEach(({ name }, index) => {
+    if (name === undefined) return;
+    if (taken.has(name)) {
+      check.error(
+        "E_ADMIN_KEY_NAME",
+        `http.admin_keys[${index}].name`,
+        `another key is named "${name}"`,
+        "give each key a name of its own",
+      );
+    }
+    taken.add(name);
+  });
+}
+
 function http(check: Check): void {
   const http = check.config.http ?? {};
-  for (const name of ["admin_api_key", "monitor_api_key", "hint_token"] as const) {
-    const written = http[name];
-    if (written !== undefined) key(check, `http.${name}`, written);
+  const keys: [path: string, written: string | undefined][] = [
+    ["http.admin_api_key", http.admin_api_key],
+    ["http.monitor_api_key", http.monitor_api_key],
+    ["http.hint_token", http.hint_token],
+    ...(http.admin_keys ?? []).map((named, index): [string, string | undefined] => [
+      `http.admin_keys[${index}].key`,
+      named.key,
+    ]),
+  ];
+  for (const [path, written] of keys) {
+    if (written !== undefined) key(check, path, written);
   }
-  if (http.admin_api_key === undefined && http.admin_addr !== undefined) {
+  adminKeyNames(check);
+  if (!hasAdmin(http) && http.admin_addr !== undefined) {
     check.error(
       "E_ADMIN_KEY_REQUIRED",
       "http.admin_addr",
-      "admin_api_key is required for the admin interface",
+      "admin_api_key or admin_keys is required for the admin interface",
       // biome-ignore lint/suspicious/noTemplateCurlyInString: the notation of the configuration
       "add `admin_api_key: ${ADMIN_API_KEY}`",
-      ["http.admin_api_key"],
+      ["http.admin_api_key", "http.admin_keys"],
     );
   }
   if (http.cors_origins?.some((origin) => origin.includes("*"))) {
@@ -133,6 +170,13 @@ function http(check: Check): void {
       "http.cors_origins",
       "`*` would let every web page call these interfaces",
       "name the origins",
+    );
+  } else if (http.cors_origins?.some((origin) => !isOrigin(origin))) {
+    check.error(
+      "E_CORS_ORIGIN",
+      "http.cors_origins",
+      "this is not an origin, and no browser would ever send it",
+      "write scheme, host and port alone",
     );
   }
   if ((http.tls_cert_file === undefined) !== (http.tls_key_file === undefined)) {
@@ -146,7 +190,7 @@ function http(check: Check): void {
     (receiver) => receiver.transport === "http" && receiver.session_id === undefined,
   );
   const listeners = [
-    ["http.admin_addr", http.admin_addr ?? ":8080", http.admin_api_key !== undefined],
+    ["http.admin_addr", http.admin_addr ?? ":8080", hasAdmin(http)],
     ["http.monitor_addr", http.monitor_addr ?? ":8081", true],
     ["http.transport_addr", http.transport_addr ?? ":8082", http.hint_token !== undefined || postedTo],
   ] as const;

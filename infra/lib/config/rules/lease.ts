@@ -17,16 +17,34 @@ export function checkLeases(check: Check): void {
     if (agrees(check, routes.slice(0, index), at, block) && session !== undefined) cadence(check, at, session);
     objective(check, at, block, session);
     drain(check, at, block);
-    if (session?.session_mode === "exclusive" && block.connect_after_lease === false) {
+    if (session !== undefined && block.connect_after_lease === false) {
       check.error(
         "E_CONNECT_AFTER_LEASE",
         `${at}.connect_after_lease`,
-        "an exclusive session connects after its lease is won",
+        session.session_mode === "exclusive"
+          ? "an exclusive session connects after its lease is won"
+          : "only an exclusive session has a lease that a connection could come before",
         "remove it, or write true",
         ["sessions"],
       );
     }
+    sender(check, `routes[${index}]`, route, block);
   });
+}
+
+/** Each message leaves by the sender of the binding that it was resolved to, so what drains a session is one of those. */
+function sender(check: Check, at: string, route: Route, block: RouteSession): void {
+  const bound = (route.bindings ?? []).map((id) => named(check.config.bindings, id)?.sender_id);
+  const id = block.sender_id;
+  const unknown = [id, ...bound].some((id) => named(check.config.senders, id) === undefined);
+  if (bound.length === 0 || unknown || bound.includes(id)) return;
+  check.error(
+    "E_SESSION_SENDER",
+    `${at}.session.sender_id`,
+    `no binding of route "${route.id}" has sender "${id}": each message leaves by the sender of its binding`,
+    `write \`sender_id: ${bound[0]}\`, or add a binding with that sender to the route`,
+    ["bindings", "senders", `${at}.bindings`],
+  );
 }
 
 const SHARED = [

@@ -1,5 +1,14 @@
 /** Rules of `sessions`. */
-import { brokerUrls, isClustered, isDurable, type MqttSession, mqtt, nanos, type Session } from "../model.ts";
+import {
+  brokerUrls,
+  isClustered,
+  isDurable,
+  isSecretPlace,
+  type MqttSession,
+  mqtt,
+  nanos,
+  type Session,
+} from "../model.ts";
 import type { Check } from "./check.ts";
 
 export function checkSessions(check: Check): void {
@@ -98,6 +107,16 @@ function identity(check: Check, sessionAt: string, at: string, session: Session)
       "client_id_suffix: hostname on a persistent session needs host names that outlive a restart",
       "remove the suffix",
       [modeAt],
+    );
+  }
+  const vouched = written.assert_stable_client_identity === true || suffix !== undefined;
+  if (mode === "persistent" && isClustered(check.config) && !vouched) {
+    check.error(
+      "E_CLIENT_ID_STABLE",
+      modeAt,
+      "replicas of a persistent session need a client_id of each one's own that outlives a restart",
+      "give each its own and add `assert_stable_client_identity: true`, or write `session_mode: exclusive` or `ephemeral`",
+      [`${at}.assert_stable_client_identity`, suffixAt, "bridge.deployment_mode", "bridge.cluster.endpoints"],
     );
   }
   if (written.clean_start === true && isDurable(mode)) {

@@ -1,5 +1,5 @@
-//! What stands for ECS: an API that has a process stopped, and for each task the metadata endpoint that tells it its name. The emulator's tasks are
-//! records without a process, and have no such endpoint.
+//! What stands for ECS: an API that has a process stopped, and for each task the metadata endpoint that tells it its name, and the agent's, by which it asks
+//! to be left alone. The emulator's tasks are records without a process, and have no such endpoints.
 
 use anyhow::{Context as _, Result};
 use axum::Router;
@@ -8,11 +8,12 @@ use axum::extract::{Path, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::{get, post};
+use axum::routing::{get, post, put};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::net::TcpListener;
@@ -27,6 +28,10 @@ const ACCOUNT: &str = "000000000000";
 #[derive(Clone, Debug, Default)]
 struct Task {
     service: String,
+    /// Which revision of the service's definition it was made from.
+    revision: u32,
+    /// Whether it asked to be left alone.
+    is_protected: bool,
     /// Its process, once it is known.
     pid: Option<u32>,
     started_at: f64,
@@ -40,6 +45,10 @@ struct Shared {
     cluster: String,
     /// By id.
     tasks: Mutex<BTreeMap<String, Task>>,
+    /// The revision that the next task is made from.
+    revision: AtomicU32,
+    /// The operations that were asked for.
+    called: Mutex<BTreeSet<String>>,
 }
 
 /// A cluster. It ends when dropped, and its tasks' processes do not.
@@ -64,11 +73,17 @@ impl Ecs {
     pub async fn start(cluster: &str) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("no port for what stands for ECS")?;
         let address = listener.local_addr()?;
-        let shared = Arc::new(Shared { cluster: cluster.to_owned(), tasks: Mutex::default() });
+        let shared = Arc::new(Shared {
+            cluster: cluster.to_owned(),
+            tasks: Mutex::default(),
+            revision: AtomicU32::new(1),
+            called: Mutex::default(),
+        });
         let router = Router::new()
             .route("/", post(api))
             .route("/v4/{id}", get(container))
             .route("/v4/{id}/task", get(metadata))
+            .route("/v4/{id}/task-protection/v1/state", put(protection))
             .with_state(Arc::clone(&shared));
         let server = tokio::spawn(async move {
             let _ = axum::serve(listener, router).await;
@@ -87,8 +102,20 @@ impl Ecs {
     pub fn place(&self, service: &str) -> (String, String) {
         let mut tasks = self.shared.tasks();
         let id = format!("{:032x}", tasks.len() + 1);
-        tasks.insert(id.clone(), Task { service: service.to_owned(), started_at: now(), ..Task::default() });
+        let revision = self.shared.revision.load(Ordering::Relaxed);
+        tasks.insert(id.clone(), Task { service: service.to_owned(), revision, started_at: now(), ..Task::default() });
         (self.shared.arn(&id), format!("{}/v4/{id}", self.endpoint()))
+    }
+
+    /// A new revision is deployed: tasks that are placed from now on are made from it.
+    pub fn revise(&self) {
+        self.shared.revision.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether a task has asked to be left alone.
+    #[must_use]
+    pub fn is_protected(&self, arn: &str) -> bool {
+        self.shared.tasks().get(id_of(arn)).is_some_and(|task| task.is_protected)
     }
 
     /// Tells which process a task is.
@@ -99,6 +126,12 @@ impl Ecs {
     /// Tells that a task's process has ended.
     pub fn ended(&self, arn: &str) {
         self.shared.change(arn, |task| task.stopped_at = Some(now()));
+    }
+
+    /// The operations that were asked for so far.
+    #[must_use]
+    pub fn called(&self) -> BTreeSet<String> {
+        self.shared.called.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The tasks that were asked to stop, with the reasons.
@@ -134,6 +167,7 @@ impl Shared {
             "clusterArn": self.cluster_arn(),
             "group": format!("service:{}", task.service),
             "launchType": "FARGATE",
+            "taskDefinitionArn": format!("arn:aws:ecs:{}:{ACCOUNT}:task-definition/{}:{}", super::emulators::REGION, task.service, task.revision),
             "healthStatus": "UNKNOWN",
             "lastStatus": if task.stopped_at.is_some() { "STOPPED" } else { "RUNNING" },
             "desiredStatus": if task.stopping.is_some() || task.stopped_at.is_some() { "STOPPED" } else { "RUNNING" },
@@ -155,6 +189,7 @@ impl Shared {
         if cluster != self.cluster && cluster != self.cluster_arn() {
             return Err(("ClusterNotFoundException", "Cluster not found."));
         }
+        self.called.lock().unwrap_or_else(PoisonError::into_inner).insert(operation.to_owned());
         let mut tasks = self.tasks();
         match operation {
             "DescribeTasks" => {
@@ -241,6 +276,22 @@ async fn container(State(shared): State<Arc<Shared>>, Path(id): Path<String>) ->
 
 fn container_of_task() -> Value {
     json!({ "Name": "causeway", "Networks": [{ "NetworkMode": "awsvpc", "IPv4Addresses": ["127.0.0.1"] }] })
+}
+
+/// The agent's endpoint: what a task asks for itself.
+async fn protection(State(shared): State<Arc<Shared>>, Path(id): Path<String>, body: Bytes) -> Response {
+    let request: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let (enabled, minutes) = (request["ProtectionEnabled"].as_bool(), request["ExpiresInMinutes"].as_u64());
+    let arn = shared.arn(&id);
+    let (status, body) = match (enabled, shared.tasks().get_mut(&id)) {
+        (Some(enabled), Some(task)) if !enabled || minutes.is_some_and(|minutes| (1..=2_880).contains(&minutes)) => {
+            task.is_protected = enabled;
+            (StatusCode::OK, json!({ "protection": { "ProtectionEnabled": enabled, "TaskArn": arn } }))
+        }
+        _ => (StatusCode::BAD_REQUEST, json!({ "error": { "Code": "InvalidParameterException", "Message": "no", "Arn": arn } })),
+    };
+    shared.called.lock().unwrap_or_else(PoisonError::into_inner).insert("UpdateTaskProtection".to_owned());
+    (status, [(CONTENT_TYPE, "application/json")], body.to_string()).into_response()
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The lease and the log under it.
 
-use crate::protocol::{Begins, Composed, Without};
+use crate::protocol::{Begins, Composed, Says, Without};
 use crate::seen::Sight;
 use crate::{holds, mutants};
 use causeway_sim::reference::{LeaseRule, LogRule};
@@ -22,6 +22,7 @@ static LAWFUL: LazyLock<Composed> = LazyLock::new(|| Composed {
     come_back: false,
     releases: 0,
     restores: 0,
+    testimony: Says::Nothing,
     without: None,
     seen: std::sync::Arc::default(),
 });
@@ -62,6 +63,13 @@ fn three_workers_shallow() {
 fn an_owner_whose_clock_stands_still_harms_nothing() {
     let sights = [Sight::TakenByExpiry, Sight::PutRefused, Sight::Fenced, Sight::DeliveredByASuccessor];
     holds("a clock that stands still", STANDING_CLOCK.clone(), 300_000, &sights);
+}
+
+#[test]
+fn an_orchestrator_that_lies_about_the_owner_harms_nothing() {
+    let model = Composed { ttl: 2, testimony: Says::AllHaveStopped, log: Some(2), ..LAWFUL.clone() };
+    let sights = [Sight::TakenByTestimony, Sight::PutRefused, Sight::Fenced, Sight::DeliveredByASuccessor];
+    holds("an orchestrator that lies", model, 300_000, &sights);
 }
 
 #[test]

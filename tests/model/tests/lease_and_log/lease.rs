@@ -1,9 +1,10 @@
 //! The lease: polls, requests to its row, and their answers.
 
-use crate::protocol::{Composed, LeaseCall, LeaseReply, LeaseRequest, Role, State, WALL, at, no_answer};
+use crate::protocol::{Composed, LeaseCall, LeaseReply, LeaseRequest, Role, Says, State, WALL, at, no_answer};
 use crate::seen::Sight;
 use causeway_core::lease::holder::{self, Why};
 use causeway_core::lease::row::{LeaseRow, RawLease};
+use causeway_core::lease::testimony::Testimony;
 use causeway_core::lease::{Condition, Held, LeaseAnswer, LeaseWrite, standby};
 use causeway_core::outcome::{Fault, Outcome};
 use causeway_sim::reference::{LeaseRule, holds};
@@ -37,10 +38,19 @@ impl Composed {
         }
     }
 
+    pub fn ask_about_the_owner(&self, state: &mut State, worker: usize) {
+        if let Role::Standby(standby) = &mut state.workers[worker].role
+            && let Some(task) = standby.suspect()
+        {
+            self.ask(state, worker, LeaseRequest::Task(task));
+        }
+    }
+
     pub fn lease_arrives(&self, state: &mut State, worker: usize) {
         let Some((LeaseCall::Asked(request), sent)) = state.workers[worker].lease_call.take() else { return };
         let reply = match request {
             LeaseRequest::Read => LeaseReply::Row(state.row.clone()),
+            LeaseRequest::Task(task) => LeaseReply::Task(self.testify(state, task)),
             LeaseRequest::Write(write) => self.write(state, write, false),
             LeaseRequest::Raise(write) => self.write(state, write, true),
         };
@@ -59,8 +69,14 @@ impl Composed {
             if old.tuple.is_released() && claims {
                 self.seen.note(Sight::TakenAfterRelease);
             } else if claims {
-                self.seen.note(Sight::TakenByExpiry);
-                if state.now < state.changed + self.ttl && self.restores == 0 {
+                let early = state.now < state.changed + self.ttl;
+                self.seen.note(if early && self.testimony != Says::Nothing { Sight::TakenByTestimony } else { Sight::TakenByExpiry });
+                let proven = match self.testimony {
+                    Says::Nothing => false,
+                    Says::TheTruth => self.is_over(state, &old.tuple.owner),
+                    Says::AllHaveStopped => true,
+                };
+                if early && !proven && self.restores == 0 {
                     state.broken = Some("taken over early");
                 }
             }
@@ -79,6 +95,7 @@ impl Composed {
         let Some((LeaseCall::Answered(reply), sent)) = state.workers[worker].lease_call.take() else { return };
         match reply {
             LeaseReply::Row(row) => self.row_read(state, worker, Ok(row), sent),
+            LeaseReply::Task(told) => self.task_told(state, worker, Some(told)),
             LeaseReply::Written { raised: Some(row) } => {
                 self.seen.note(Sight::Raised);
                 if let Role::Holder(holder) = &state.workers[worker].role {
@@ -92,6 +109,20 @@ impl Composed {
                 self.written(state, worker, Outcome::Done(refused));
             }
         }
+    }
+
+    fn task_told(&self, state: &mut State, worker: usize, told: Option<Testimony>) {
+        let now = self.now(state, worker);
+        let Role::Standby(standby) = &mut state.workers[worker].role else { return };
+        let mut step = standby.told(now, WALL, told.as_ref());
+        if let (standby::Step::Write(write), Some(row)) = (&mut step, &state.row)
+            && self.leaves_out(LeaseRule::RowsAreReadBeforeTheQuestion)
+        {
+            // What the mutant claims: the row as it is now, which it read after it had asked.
+            write.condition = Condition::Exactly { tuple: row.tuple.clone(), evidence: row.evidence.clone() };
+            write.row.tuple.version = row.tuple.version + 1;
+        }
+        self.standby_step(state, worker, step);
     }
 
     fn row_read(&self, state: &mut State, worker: usize, row: Result<Option<LeaseRow>, Fault>, sent: u64) {
@@ -184,6 +215,9 @@ impl Composed {
         match call {
             LeaseCall::Asked(LeaseRequest::Read) | LeaseCall::Answered(LeaseReply::Row(_)) => {
                 return self.row_read(state, worker, Err(no_answer()), sent);
+            }
+            LeaseCall::Asked(LeaseRequest::Task(_)) | LeaseCall::Answered(LeaseReply::Task(_)) => {
+                return self.task_told(state, worker, None);
             }
             LeaseCall::Asked(LeaseRequest::Raise(write)) => {
                 state.late_writes.push(write);

@@ -1,6 +1,6 @@
 //! The lease without a log: renewals, releases, and workers that come back.
 
-use crate::protocol::{Begins, Composed, Without};
+use crate::protocol::{Begins, Composed, Says, Without};
 use crate::seen::Sight;
 use crate::{holds, mutants};
 use causeway_sim::reference::LeaseRule;
@@ -22,6 +22,7 @@ static BASE: LazyLock<Composed> = LazyLock::new(|| Composed {
     come_back: true,
     releases: 0,
     restores: 0,
+    testimony: Says::Nothing,
     without: None,
     seen: std::sync::Arc::default(),
 });
@@ -37,6 +38,26 @@ static OBSERVERS: LazyLock<Composed> = LazyLock::new(|| Composed {
     crashes: 1,
     ..BASE.clone()
 });
+
+/// An owner that may crash, and two that may ask what became of its task. Time is too short for any lease to run out.
+static ASKED: LazyLock<Composed> = LazyLock::new(|| Composed {
+    workers: 3,
+    ttl: 4,
+    horizon: 1,
+    give_ups: 0,
+    crashes: 1,
+    come_back: false,
+    renews: false,
+    testimony: Says::TheTruth,
+    ..BASE.clone()
+});
+
+#[test]
+fn who_asks_what_became_of_the_owner_takes_over_from_the_dead_alone() {
+    holds("who asks", ASKED.clone(), 600_000, &[Sight::TakenByTestimony]);
+    let renewing = Composed { workers: 2, renews: true, horizon: 4, come_back: true, give_ups: 1, ..ASKED.clone() };
+    holds("who asks about one that renews", renewing, 600_000, &[Sight::TakenByTestimony, Sight::LateRequestApplied]);
+}
 
 #[test]
 fn two_workers_deep() {
@@ -72,4 +93,7 @@ mutants! {
     an_observer_that_counts_from_before_its_read_has_a_counterexample: Without::Lease(LeaseRule::ObserversCountFromTheAnswer), BASE.clone();
     an_owner_that_stamps_after_the_answer_has_a_counterexample: Without::Lease(LeaseRule::OwnersStampBeforeSending), BASE.clone();
     evidence_that_is_summed_has_a_counterexample: Without::Lease(LeaseRule::EvidenceIsNotSummed), OBSERVERS.clone();
+    a_row_that_is_read_after_the_question_has_a_counterexample: Without::Lease(LeaseRule::RowsAreReadBeforeTheQuestion), ASKED.clone();
+    a_claim_upon_testimony_without_its_condition_has_a_counterexample: Without::Lease(LeaseRule::ClaimsAreConditional), ASKED.clone();
+    a_task_that_is_to_stop_and_counts_as_stopped_has_a_counterexample: Without::Lease(LeaseRule::OnlyStoppedCounts), ASKED.clone();
 }

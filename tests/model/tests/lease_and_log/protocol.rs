@@ -10,6 +10,7 @@ use causeway_core::identity::Epoch;
 use causeway_core::lease::holder::{Holder, Upkeep, Why};
 use causeway_core::lease::row::{LeaseRow, OwnerFacts, Tuple};
 use causeway_core::lease::standby::{Candidate, Standby};
+use causeway_core::lease::testimony::{Testimony, cluster_of};
 use causeway_core::lease::{Condition, Held, LeaseWrite};
 use causeway_core::log::writer::WriterEnd;
 use causeway_core::log::{Answer, Call};
@@ -58,10 +59,23 @@ pub struct Composed {
     pub releases: u8,
     /// How often the lease table may be put back to what it was at first, while everybody runs.
     pub restores: u8,
+    /// What the orchestrator says of tasks, if anybody asks.
+    pub testimony: Says,
     /// The rule that is left out.
     pub without: Option<Without>,
     /// What was seen while exploring.
     pub seen: Arc<Seen>,
+}
+
+/// What the orchestrator says of tasks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Says {
+    /// Nobody asks.
+    Nothing,
+    /// Who has ended has stopped; who lives is to stop, and runs.
+    TheTruth,
+    /// Everybody has stopped.
+    AllHaveStopped,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +90,7 @@ pub enum Begins {
     Open,
 }
 
+#[allow(clippy::large_enum_variant, reason = "states are copied whole anyway")]
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
     Standby(Standby),
@@ -88,6 +103,8 @@ pub enum Role {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum LeaseRequest {
     Read,
+    /// What became of a task.
+    Task(String),
     Write(LeaseWrite),
     /// The version goes above the log's epoch.
     Raise(LeaseWrite),
@@ -96,6 +113,7 @@ pub enum LeaseRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum LeaseReply {
     Row(Option<LeaseRow>),
+    Task(Testimony),
     Written { raised: Option<LeaseRow> },
     Refused(Option<LeaseRow>),
 }
@@ -196,7 +214,29 @@ impl Composed {
 
     pub fn standby(&self, worker: usize, life: u8) -> Standby {
         let owner = format!("w{worker}#{life}");
-        Standby::new(Candidate { key: "k".to_owned(), owner, ttl: Duration::from_secs(self.ttl), facts: OwnerFacts::default() })
+        let facts = self.facts_of(&owner);
+        Standby::new(Candidate { key: "k".to_owned(), owner, ttl: Duration::from_secs(self.ttl), facts })
+    }
+
+    /// Each life of a worker is a task of its own.
+    fn facts_of(&self, owner: &str) -> OwnerFacts {
+        let task = (self.testimony != Says::Nothing).then(|| format!("arn:aws:ecs:r:1:task/c/{owner}"));
+        OwnerFacts { task_arn: task, ..OwnerFacts::default() }
+    }
+
+    /// Whether that life of a worker is over; that of whom nobody knows is.
+    pub fn is_over(&self, state: &State, owner: &str) -> bool {
+        let lives = |(nth, worker): (usize, &Worker)| owner == format!("w{nth}#{}", worker.life) && worker.role != Role::Crashed;
+        !state.workers.iter().enumerate().any(lives)
+    }
+
+    /// What the orchestrator says of a task.
+    pub fn testify(&self, state: &State, task: String) -> Testimony {
+        let owner = task.rsplit('/').next().unwrap_or_default();
+        let counts_what_is_to_be = self.leaves_out(LeaseRule::OnlyStoppedCounts);
+        let stopped = self.testimony == Says::AllHaveStopped || counts_what_is_to_be || self.is_over(state, owner);
+        let last_status = if stopped { "STOPPED" } else { "RUNNING" }.to_owned();
+        Testimony { cluster: cluster_of(&task).unwrap(), task, launch_type: Some("FARGATE".to_owned()), last_status }
     }
 
     fn first_row(&self) -> LeaseRow {
@@ -207,7 +247,8 @@ impl Composed {
             let owner = if self.begins == Begins::OfNobodyHere { "gone#0" } else { "w0#0" };
             Tuple { owner: owner.to_owned(), version: 1, renewed_at, expires_at: renewed_at.plus(Duration::from_secs(self.ttl)) }
         };
-        LeaseRow { tuple, acquired_at: renewed_at, evidence: None, facts: OwnerFacts::default() }
+        let facts = self.facts_of(&tuple.owner);
+        LeaseRow { tuple, acquired_at: renewed_at, evidence: None, facts }
     }
 
     /// A clock of a worker.

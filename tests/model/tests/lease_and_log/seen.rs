@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sight {
     TakenByExpiry,
+    TakenByTestimony,
     TakenAfterRelease,
     OwnRenewalRecognised,
     OwnClaimRecognised,

@@ -1,11 +1,12 @@
 //! The steps that may follow a state, and what must hold in every state.
 
 use crate::automaton::Input;
-use crate::protocol::{Composed, Flight, LeaseCall, LeaseReply, Role, State, Wanted};
+use crate::protocol::{Composed, Flight, LeaseCall, LeaseReply, Role, Says, State, Wanted};
 use crate::seen::Sight;
 use causeway_core::log::Call;
 use causeway_sim::reference::Told;
 use stateright::{Model, Property};
+use std::time::Duration;
 
 /// A step. No worker is ever forced to take one: every pause is among the runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -14,6 +15,8 @@ pub enum Step {
     Second,
     /// A worker looks at the lease.
     Poll(u8),
+    /// A worker asks the orchestrator about the owner that it saw last.
+    Ask(u8),
     /// Its request to the lease arrives.
     LeaseArrives(u8),
     /// The answer reaches it.
@@ -52,7 +55,12 @@ impl Composed {
                     steps.push(Step::LeaseGivenUp(nth));
                 }
             }
-            (None, Role::Standby(_)) => steps.push(Step::Poll(nth)),
+            (None, Role::Standby(standby)) => {
+                steps.push(Step::Poll(nth));
+                if standby.overdue_at(self.now(state, nth.into()), Duration::ZERO).is_some() {
+                    steps.push(Step::Ask(nth));
+                }
+            }
             (None, Role::Holder(holder)) => {
                 if holder.next() <= self.now(state, nth.into()) {
                     steps.push(Step::Poll(nth));
@@ -132,6 +140,7 @@ impl Model for Composed {
         match step {
             Step::Second => state.now += 1,
             Step::Poll(worker) => self.poll(&mut state, worker.into()),
+            Step::Ask(worker) => self.ask_about_the_owner(&mut state, worker.into()),
             Step::LeaseArrives(worker) => self.lease_arrives(&mut state, worker.into()),
             Step::LeaseReturns(worker) => self.lease_returns(&mut state, worker.into()),
             Step::LeaseGivenUp(worker) => {
@@ -176,9 +185,9 @@ impl Model for Composed {
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
             Property::always("never two that may act", |model: &Self, state: &State| {
-                // With clocks that stand still, or a lease table that is put back under its owners, nobody promises that.
+                // With clocks that stand still, a lease table that is put back under its owners, or an orchestrator that lies nobody promises that.
                 let acting = (0..model.workers).filter(|worker| model.may_act(state, *worker)).count();
-                acting <= 1 || model.a_clock_stands_still || model.restores > 0
+                acting <= 1 || model.a_clock_stands_still || model.restores > 0 || model.testimony == Says::AllHaveStopped
             }),
             Property::always("no rule of the log is broken", |_, state: &State| state.log.broken().is_none()),
             Property::always("no rule of the row is broken", |_, state: &State| state.broken.is_none()),

@@ -1,7 +1,7 @@
 //! Rules of `bridge` and `http`.
 
 use super::Check;
-use crate::config::model::{DeploymentMode, Receiver, Transport};
+use crate::config::model::{DeploymentMode, Evidence, Receiver, Transport};
 use crate::config::secret_place::SecretPlace;
 use crate::config::values::{MIN_KEY_CHARS, Secret, Span};
 
@@ -60,12 +60,12 @@ fn process(check: &mut Check<'_>) {
             "raise the limit, or remove sessions",
         );
     }
-    if bridge.cluster.takeover_evidence.is_empty() {
+    if !bridge.cluster.takeover_evidence.contains(&Evidence::Ttl) {
         check.error(
             "E_TAKEOVER_EVIDENCE",
             "bridge.cluster.takeover_evidence",
             &[],
-            "no evidence at all would mean that nobody ever takes over",
+            "without `ttl` nobody would take over from an owner whose task is not known to have stopped",
             "write `[ttl]`, or `[ttl, ecs_stopped]`",
         );
     }
@@ -114,24 +114,52 @@ pub(super) fn is_http_url(text: &str) -> bool {
     rest.is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/') && !rest.contains(char::is_whitespace))
 }
 
+/// What a browser sends as `Origin`: scheme, host and port, as it writes them.
+fn is_origin(text: &str) -> bool {
+    let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    rest.is_some_and(|rest| !rest.is_empty() && rest.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "-._:[]".contains(c)))
+}
+
+/// The log tells by its name who did something: two keys of one name would hide one another.
+fn admin_key_names(check: &mut Check<'_>) {
+    let http = &check.config.http;
+    let mut taken: Vec<&str> = if http.admin_api_key.is_some() { vec!["admin"] } else { Vec::new() };
+    for (index, named) in http.admin_keys.iter().enumerate() {
+        if taken.contains(&named.name.as_str()) {
+            check.error(
+                "E_ADMIN_KEY_NAME",
+                &format!("http.admin_keys[{index}].name"),
+                &[],
+                format!("another key is named `{}`", named.name),
+                "give each key a name of its own (`admin` is the name of admin_api_key)",
+            );
+        }
+        taken.push(&named.name);
+    }
+}
+
 fn http(check: &mut Check<'_>) {
     let http = &check.config.http;
-    let keys = [
-        ("http.admin_api_key", &http.admin_api_key),
-        ("http.monitor_api_key", &http.monitor_api_key),
-        ("http.hint_token", &http.hint_token),
-    ];
+    let one = |path: &str, key: &Option<Secret>| key.clone().map(|key| (path.to_owned(), key));
+    let mut keys: Vec<(String, Secret)> = [
+        one("http.admin_api_key", &http.admin_api_key),
+        one("http.monitor_api_key", &http.monitor_api_key),
+        one("http.hint_token", &http.hint_token),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    keys.extend(http.admin_keys.iter().enumerate().map(|(index, named)| (format!("http.admin_keys[{index}].key"), named.key.clone())));
     for (path, key) in keys {
-        if let Some(key) = key {
-            check.key(path, key);
-        }
+        check.key(&path, &key);
     }
-    if http.admin_api_key.is_none() && check.is_set("http.admin_addr") {
+    admin_key_names(check);
+    if !http.has_admin() && check.is_set("http.admin_addr") {
         check.error(
             "E_ADMIN_KEY_REQUIRED",
             "http.admin_addr",
-            &["http.admin_api_key"],
-            "admin_api_key is required for the admin interface",
+            &["http.admin_api_key", "http.admin_keys"],
+            "admin_api_key or admin_keys is required for the admin interface",
             "add `admin_api_key: ${ADMIN_API_KEY}`, or remove admin_addr",
         );
     }
@@ -153,6 +181,14 @@ fn http(check: &mut Check<'_>) {
             "`*` would let every web page call these interfaces",
             "name the origins, such as `https://ops.example.com`",
         );
+    } else if let Some(origin) = http.cors_origins.iter().find(|origin| !is_origin(origin)) {
+        check.error(
+            "E_CORS_ORIGIN",
+            "http.cors_origins",
+            &[],
+            format!("`{origin}` is not an origin, and no browser would ever send it"),
+            "write scheme, host and port alone, in lower case and without a slash at the end, such as `https://ops.example.com`",
+        );
     }
     if http.tls_cert_file.is_some() != http.tls_key_file.is_some() {
         let path = if http.tls_cert_file.is_some() { "http.tls_cert_file" } else { "http.tls_key_file" };
@@ -165,7 +201,7 @@ fn http(check: &mut Check<'_>) {
         );
     }
     let listeners = [
-        ("http.admin_addr", http.admin_addr, http.admin_api_key.is_some()),
+        ("http.admin_addr", http.admin_addr, http.has_admin()),
         ("http.monitor_addr", http.monitor_addr, true),
         ("http.transport_addr", http.transport_addr, http.hint_token.is_some() || is_posted_to),
     ];

@@ -1,7 +1,7 @@
 //! Rules of `routes[].session`: the lease's cadence, the failover objective, the drain.
 
 use super::Check;
-use crate::config::model::{DrainStrategy, DrainStrategyKind, RouteSession, SessionMode, StoreKind};
+use crate::config::model::{DrainStrategy, DrainStrategyKind, Route, RouteSession, SessionMode, StoreKind};
 use crate::config::values::Span;
 use crate::timing::budget::MAX_STARTUP_ALLOWANCE;
 use crate::timing::cadence::MIN_LEASE_TTL;
@@ -28,6 +28,7 @@ pub(super) fn check(check: &mut Check<'_>) {
         objective(check, &at, block);
         drain(check, &at, block);
         connect_after_lease(check, &at, block);
+        sender(check, &at, route, block);
     }
     let exclusive = config.sessions.iter().any(|session| session.session_mode == SessionMode::Exclusive);
     if exclusive && !config.bridge.is_clustered() && config.stores.lease.as_ref().is_some_and(|lease| lease.kind == StoreKind::Memory) {
@@ -257,16 +258,37 @@ fn drain_strategy(check: &mut Check<'_>, at: &str, strategy: &DrainStrategy) {
     }
 }
 
-/// A replica that waits must not connect with the owner's client_id: it would throw the owner out.
+/// A replica that waits must not connect with the owner's client_id: it would throw the owner out. A session that is not exclusive has no lease to wait for.
 fn connect_after_lease(check: &mut Check<'_>, at: &str, block: &RouteSession) {
-    let exclusive = check.config.session(&block.session_id).is_some_and(|session| session.session_mode == SessionMode::Exclusive);
-    if exclusive && !block.connect_after_lease {
+    if block.connect_after_lease {
+        return;
+    }
+    let Some(session) = check.config.session(&block.session_id) else { return };
+    let why = if session.session_mode == SessionMode::Exclusive {
+        "an exclusive session connects after its lease is won: a waiting replica with the same client_id would disconnect the owner"
+    } else {
+        "only an exclusive session has a lease that a connection could come before"
+    };
+    check.error("E_CONNECT_AFTER_LEASE", &format!("{at}.connect_after_lease"), &["sessions"], why, "remove it, or write true");
+}
+
+/// Each message leaves by the sender of the binding that it was resolved to, so what drains a session is one of those.
+fn sender(check: &mut Check<'_>, at: &str, route: &Route, block: &RouteSession) {
+    let config = check.config;
+    let bound: Option<Vec<&str>> =
+        route.bindings.iter().map(|id| config.sender(&config.binding(id)?.sender_id).map(|sender| sender.id.as_str())).collect();
+    // Where one of them does not exist, that is the fault.
+    let (Some(bound), true) = (bound, config.sender(&block.sender_id).is_some()) else { return };
+    if let Some(first) = bound.first().filter(|_| !bound.contains(&block.sender_id.as_str())) {
         check.error(
-            "E_CONNECT_AFTER_LEASE",
-            &format!("{at}.connect_after_lease"),
-            &["sessions"],
-            "an exclusive session connects after its lease is won: a waiting replica with the same client_id would disconnect the owner",
-            "remove it, or write true",
+            "E_SESSION_SENDER",
+            &format!("{at}.sender_id"),
+            &["bindings", "senders", &format!("{}.bindings", at.trim_end_matches(".session"))],
+            format!(
+                "no binding of route \"{}\" has sender \"{}\": each message leaves by the sender of its binding",
+                route.id, block.sender_id
+            ),
+            format!("write `sender_id: {first}`, or add a binding with that sender to the route"),
         );
     }
 }

@@ -37,6 +37,7 @@ pub(super) fn check(check: &mut Check<'_>) {
         delivery(check, &at, route);
         failures(check, &at, route);
         source(check, &at, route);
+        outboxes(check, route);
     }
     unused(check);
 }
@@ -315,13 +316,47 @@ fn logs_of_processes(check: &mut Check<'_>, mode_at: &str, route: &Route) {
     }
 }
 
+/// The messages of a route wait in the outbox of what feeds it, under that one's lease: nobody else writes into a log.
+fn outboxes(check: &mut Check<'_>, route: &Route) {
+    let config = check.config;
+    for (index, binding) in config.bindings.iter().enumerate().filter(|(_, binding)| route.bindings.contains(&binding.id)) {
+        let Some(session) = binding.session_id.as_ref().filter(|id| config.session(id).is_some()) else { continue };
+        let Some(receiver) = config.receiver(&route.receiver_id) else { continue };
+        let feeds = receiver.session_id.as_ref();
+        let (why, remedy) = if !route.delivery_mode.needs_outbox() {
+            (
+                format!("route \"{}\" has no outbox: {} holds its messages at the source", route.id, route.delivery_mode.as_str()),
+                "remove it".to_owned(),
+            )
+        } else if let Some(feeds) = feeds.filter(|feeds| *feeds != session) {
+            (
+                format!(
+                    "messages of route \"{}\" wait in the outbox of session \"{feeds}\", which receives them, under its lease",
+                    route.id
+                ),
+                format!("remove it, or write `session_id: {feeds}`"),
+            )
+        } else if feeds.is_none() {
+            (
+                format!(
+                    "messages of route \"{}\" come from a queue and wait in an outbox of its receiver, which belongs to no session",
+                    route.id
+                ),
+                "remove it".to_owned(),
+            )
+        } else {
+            continue;
+        };
+        check.error("E_BINDING_SESSION", &format!("bindings[{index}].session_id"), &["routes", "receivers", "sessions"], why, remedy);
+    }
+}
+
 /// Nothing fences a direct send, so it cannot be handed from one owner to the next.
 fn direct_hold(check: &mut Check<'_>, at: &str, route: &Route) {
     let config = check.config;
     let mode_at = format!("{at}.delivery_mode");
     for id in &route.bindings {
-        let target =
-            config.binding(id).and_then(|binding| binding.session_id.as_ref().or(config.sender(&binding.sender_id)?.session_id.as_ref()));
+        let target = config.binding(id).and_then(|binding| config.sender(&binding.sender_id)?.session_id.as_ref());
         if let Some(session) = target.and_then(|id| config.session(id)).filter(|session| session.session_mode == SessionMode::Exclusive) {
             check.error(
                 "E_DIRECT_HOLD_LEASE",

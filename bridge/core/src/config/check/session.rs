@@ -104,6 +104,22 @@ fn identity(check: &mut Check<'_>, session_at: &str, at: &str, session: &Session
         ),
         _ => {}
     }
+    // Replicas connect at the same time. Which client_id is each replica's own, and outlives a restart, only an operator can vouch for.
+    let vouched = options.assert_stable_client_identity || options.client_id_suffix.is_some();
+    if session.session_mode == SessionMode::Persistent && check.config.bridge.is_clustered() && !vouched {
+        check.error(
+            "E_CLIENT_ID_STABLE",
+            &mode_at,
+            &[
+                &format!("{at}.assert_stable_client_identity"),
+                &suffix,
+                "bridge.deployment_mode",
+                "bridge.cluster.endpoints",
+            ],
+            "replicas of a persistent session need a client_id of each one's own that outlives a restart: with one for all they would disconnect each other, with a new one at each start nobody would fetch what the broker kept",
+            "give each its own (`client_id: bridge-${REPLICA}`, or `client_id_suffix: hostname`) and add `assert_stable_client_identity: true`, or write `session_mode: exclusive` or `ephemeral`",
+        );
+    }
     if options.clean_start && session.session_mode.is_durable() {
         check.error(
             "E_CLEAN_START",

@@ -116,9 +116,10 @@ impl DrainCeiling {
 pub struct Cluster {
     /// Where this replica is reached by others, by capability: `http: http://host:8082`. Not a list of peers. Left out: found out by itself.
     pub endpoints: BTreeMap<String, String>,
-    /// What proves that an owner is gone: `ttl`, its lease unchanged for a full `lease_ttl`; `ecs_stopped`, ECS reporting its task as stopped.
+    /// What proves that an owner is gone: `ttl`, its lease unchanged for a full `lease_ttl`, which always has to be among them; `ecs_stopped`, ECS reporting
+    /// its task on Fargate as stopped. Where a process is no task of ECS the latter is left out, with a warning.
     pub takeover_evidence: Vec<Evidence>,
-    /// How often ECS is asked, while a renewal is overdue.
+    /// How often ECS is asked at most, while a renewal is overdue or after a hint.
     pub evidence_poll: Span,
     /// How often each process with an exclusive session, or of a clustered bridge, writes its row among the members although nothing changed.
     pub member_interval: Span,
@@ -207,7 +208,7 @@ pub enum MetricsExporter {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Http {
-    /// Where the admin interface listens. It needs `admin_api_key`; without a key it is off.
+    /// Where the admin interface listens. It needs `admin_api_key` or `admin_keys`; without a key it is off.
     pub admin_addr: ListenAddr,
     /// Where health, readiness, metrics and the status page are served.
     pub monitor_addr: ListenAddr,
@@ -216,15 +217,19 @@ pub struct Http {
     /// By what replicas recognise each other's hints that a lease is free: at least 16 characters, the same on all, from the environment; or where it is kept, as in `credentials_uri` of a session. Left out:
     /// no hints are sent or taken, and a planned hand-over waits for the next look of a standby (`acquire_poll_interval`).
     pub hint_token: Option<Secret>,
-    /// The key of the admin interface: at least 16 characters.
+    /// The key of the admin interface: at least 16 characters. What is done with it is logged under the name `admin`.
     pub admin_api_key: Option<Secret>,
+    /// Further keys of the admin interface, each with a name of its own, which the log tells with everything that is done with the key.
+    pub admin_keys: Vec<AdminKey>,
     /// The key of the detailed monitor pages, or where it is kept, as in `credentials_uri` of a session. Left out: they are open.
     pub monitor_api_key: Option<Secret>,
-    /// Web origins that may call the interfaces. `*` is refused.
+    /// Web origins that may call the admin interface and the monitor, such as `https://ops.example.com`. `*` is refused. The status page of this
+    /// process, at its monitor's own address, may always.
     pub cors_origins: Vec<String>,
-    /// Certificate chain (PEM) of the listeners; only together with `tls_key_file`.
+    /// Certificate chain (PEM) of the admin interface and the monitor, which then speak TLS alone; only together with `tls_key_file`. A changed file is
+    /// used within seconds. The port between replicas stays plain: they know each other by address, which no certificate names.
     pub tls_cert_file: Option<String>,
-    /// Private key (PEM) of the listeners; only together with `tls_cert_file`.
+    /// Private key (PEM) of the admin interface and the monitor; only together with `tls_cert_file`.
     pub tls_key_file: Option<String>,
 }
 
@@ -236,10 +241,29 @@ impl Default for Http {
             transport_addr: ListenAddr::port(8082),
             hint_token: None,
             admin_api_key: None,
+            admin_keys: Vec::new(),
             monitor_api_key: None,
             cors_origins: Vec::new(),
             tls_cert_file: None,
             tls_key_file: None,
         }
     }
+}
+
+impl Http {
+    /// Whether any key opens the admin interface; without one it is off.
+    #[must_use]
+    pub fn has_admin(&self) -> bool {
+        self.admin_api_key.is_some() || !self.admin_keys.is_empty()
+    }
+}
+
+/// A key of the admin interface.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AdminKey {
+    /// What the log calls whoever uses the key. `admin` is the name of `admin_api_key`.
+    pub name: Id,
+    /// The key: at least 16 characters, from the environment.
+    pub key: Secret,
 }

@@ -230,7 +230,7 @@ impl JsonSchema for Literal {
 pub struct RouteSession {
     /// The session.
     pub session_id: Id,
-    /// The sender that drains it.
+    /// The sender that drains it: that of one of the route's bindings. Each message leaves by the sender of its own binding.
     pub sender_id: Id,
     /// How long a lease holds without a renewal; at least 5s. Left out: 360s, or 45s in clustered mode.
     #[serde(default)]
@@ -253,7 +253,7 @@ pub struct RouteSession {
     /// How long an owner that steps down goes on settling before it lets go. Left out: 15s, or 5s in clustered mode without `lease_ttl`.
     #[serde(default)]
     pub step_down_grace: Option<Span>,
-    /// Whether the broker is connected only once the lease is won.
+    /// Whether the broker is connected only once the lease is won. It always is: a replica that waits would, with the client_id that all replicas of an exclusive session share, disconnect the owner.
     #[serde(default = "yes")]
     pub connect_after_lease: bool,
     /// After how long without a healthy broker path the owner lets go; `off` for never. Must be written where `failover_slo` is.

@@ -457,7 +457,7 @@ pub struct Binding {
     pub id: Id,
     /// The sender that reaches it.
     pub sender_id: Id,
-    /// Whose lease guards its outbox. Left out: the route's session.
+    /// The session in whose outbox its messages wait, under that one's lease. It can only be the session that feeds the routes of this binding, as where it is left out: nobody else writes into a log.
     #[serde(default)]
     pub session_id: Option<Id>,
     /// The topic or queue, for MQTT the topic to publish to; `{header}` is replaced by a header of the message, and a message without that header goes to the sender's `default_topic`, else it is dead-lettered as `ADDRESS_TEMPLATE`.

@@ -395,12 +395,15 @@ fn parts(host: &Host, clock: Arc<HostClock>, bits: Mutex<Rng>, stop: Cancellatio
         lease: Some(LeaseParts {
             leases: shared,
             hinted: Arc::default(),
+            asked: Arc::default(),
             hinter: None,
             call_timeout: CALL_TIMEOUT,
+            tasks: None,
             member: MemberOptions {
                 candidate: Candidate { key: LEASE.to_owned(), owner: name.clone(), ttl: TTL, facts: OwnerFacts::default() },
                 upkeep,
                 poll_interval: POLL,
+                questions: None,
                 looks_late: false,
                 step_down_grace: GRACE,
                 hold_off: Duration::from_secs(2),

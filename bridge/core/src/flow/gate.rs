@@ -1,0 +1,159 @@
+//! All limits, asked about one message.
+
+use super::key::LimitKey;
+use super::limiter::{Limiter, Mode};
+use super::pairs::Pairs;
+use crate::message::Message;
+use crate::units::Instant;
+
+/// What becomes of a message that a limit does not admit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum OnExceed {
+    /// It waits, unacknowledged, and all that came after it: the broker's own window bounds how much that is.
+    Hold,
+    /// It is dropped, acknowledged and counted.
+    Drop,
+}
+
+/// One limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// Who shares one budget.
+    pub key: LimitKey,
+    /// The budget.
+    pub pairs: Pairs,
+    /// How it is kept.
+    pub mode: Mode,
+    /// What becomes of what exceeds it.
+    pub on_exceed: OnExceed,
+    /// Keys that have a budget of their own, at most.
+    pub max_keys: usize,
+}
+
+/// What is to become of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Every limit admits it, and has been charged.
+    Admitted,
+    /// A limit does not.
+    Refused(Exceeded),
+}
+
+/// The limit that refused a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exceeded {
+    /// Its place among the limits.
+    pub limit: usize,
+    /// What becomes of the message.
+    pub on_exceed: OnExceed,
+    /// When every limit that holds would admit it, if none is admitted before.
+    pub ready_at: Instant,
+}
+
+/// The limits of one session.
+#[derive(Clone, Debug, Default)]
+pub struct Gate {
+    limits: Vec<(Limit, Limiter)>,
+}
+
+impl Gate {
+    /// Whole budgets.
+    #[must_use]
+    pub fn new(limits: Vec<Limit>) -> Self {
+        let limiter = |limit: &Limit| Limiter::new(limit.pairs.clone(), limit.mode, limit.max_keys);
+        Self { limits: limits.into_iter().map(|limit| (limit.clone(), limiter(&limit))).collect() }
+    }
+
+    /// Whether there is no limit at all.
+    #[must_use]
+    pub const fn is_open(&self) -> bool {
+        self.limits.is_empty()
+    }
+
+    /// Asks every limit about a message that goes by `routes`, and charges each once for it, or none: a budget is never spent on what is not admitted. A
+    /// limit that drops is asked first, so that nothing waits for what will be dropped.
+    #[must_use]
+    pub fn ask(&mut self, message: &Message, routes: &[&str], now: Instant) -> Verdict {
+        let keys: Vec<Vec<&str>> = self.limits.iter().map(|(limit, _)| keys(&limit.key, message, routes)).collect();
+        let ready = |limiter: &Limiter, keys: &[&str]| keys.iter().map(|key| limiter.ready_at(key, now)).max().unwrap_or(now);
+        let mut refused: Option<Exceeded> = None;
+        for (index, ((limit, limiter), keys)) in self.limits.iter().zip(&keys).enumerate() {
+            let ready_at = ready(limiter, keys);
+            if ready_at <= now {
+                continue;
+            }
+            let exceeded = Exceeded { limit: index, on_exceed: limit.on_exceed, ready_at };
+            match (limit.on_exceed, refused) {
+                (OnExceed::Drop, _) => return Verdict::Refused(exceeded),
+                (OnExceed::Hold, Some(other)) if other.ready_at >= ready_at => {}
+                (OnExceed::Hold, _) => refused = Some(exceeded),
+            }
+        }
+        if let Some(exceeded) = refused {
+            return Verdict::Refused(exceeded);
+        }
+        for ((_, limiter), keys) in self.limits.iter_mut().zip(keys) {
+            keys.into_iter().for_each(|key| limiter.take(key, now));
+        }
+        Verdict::Admitted
+    }
+}
+
+/// The keys that a message is charged to: one, or one for each of its routes.
+fn keys<'m>(key: &LimitKey, message: &'m Message, routes: &[&'m str]) -> Vec<&'m str> {
+    match key {
+        LimitKey::Route => routes.to_vec(),
+        LimitKey::Topic | LimitKey::TopicLevel(_) | LimitKey::UserProperty(_) => vec![key.of(message, "")],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    fn limit(key: &str, pairs: &str, on_exceed: OnExceed) -> Limit {
+        Limit {
+            key: LimitKey::parse(key).unwrap(),
+            pairs: Pairs::parse(pairs).unwrap(),
+            mode: Mode::StrictWindow,
+            on_exceed,
+            max_keys: 100,
+        }
+    }
+
+    fn message(topic: &str) -> Message {
+        Message { topic: topic.to_owned(), ..Message::default() }
+    }
+
+    fn at(millis: u64) -> Instant {
+        Instant::from_nanos(millis * 1_000_000)
+    }
+
+    #[test]
+    fn all_limits_must_hold_and_nothing_is_charged_for_what_is_refused() {
+        let mut gate = Gate::new(vec![limit("topic_level:2", "1:1", OnExceed::Hold), limit("route", "2:10", OnExceed::Hold)]);
+        assert_eq!(gate.ask(&message("d/a"), &["r"], at(0)), Verdict::Admitted);
+        let wait = |limit, millis| Verdict::Refused(Exceeded { limit, on_exceed: OnExceed::Hold, ready_at: at(millis) });
+        assert_eq!(gate.ask(&message("d/a"), &["r"], at(1)), wait(0, 1_000));
+        assert_eq!(gate.ask(&message("d/b"), &["r"], at(2)), Verdict::Admitted);
+        assert_eq!(gate.ask(&message("d/c"), &["r"], at(3)), wait(1, 10_000));
+        assert_eq!(gate.ask(&message("d/a"), &["r"], at(4)), wait(1, 10_000), "the later moment counts");
+        assert_eq!(gate.ask(&message("d/c"), &["other"], at(5)), Verdict::Admitted);
+    }
+
+    #[test]
+    fn what_is_dropped_is_not_waited_for() {
+        let mut gate = Gate::new(vec![limit("route", "1:10", OnExceed::Hold), limit("topic", "1:1", OnExceed::Drop)]);
+        assert_eq!(gate.ask(&message("t"), &["r"], at(0)), Verdict::Admitted);
+        let Verdict::Refused(exceeded) = gate.ask(&message("t"), &["r"], at(1)) else { unreachable!() };
+        assert_eq!((exceeded.limit, exceeded.on_exceed), (1, OnExceed::Drop));
+    }
+
+    #[test]
+    fn without_limits_everything_passes() {
+        let mut gate = Gate::default();
+        assert!(gate.is_open());
+        assert_eq!(gate.ask(&message("t"), &[], at(0)), Verdict::Admitted);
+    }
+}

@@ -1,0 +1,16 @@
+//! Limits on what is taken in: so many messages in so much time, for each key.
+//!
+//! A limit is a list of [`Pairs`], all of which must hold. How they are kept is a [`Mode`]; who shares one budget is said by a [`LimitKey`]. A
+//! [`Limiter`] keeps the budgets of one limit, and a [`Gate`] asks all limits about a message.
+
+mod bucket;
+mod gate;
+mod key;
+mod limiter;
+mod pairs;
+mod window;
+
+pub use gate::{Exceeded, Gate, Limit, OnExceed, Verdict};
+pub use key::{KeyError, LimitKey, NO_KEY};
+pub use limiter::{Limiter, Mode};
+pub use pairs::{MAX_COUNT, MAX_SECONDS, Pair, Pairs, PairsError};
