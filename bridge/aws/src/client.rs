@@ -15,6 +15,7 @@ use aws_smithy_http_client::proxy::ProxyConfig;
 use aws_smithy_http_client::{Builder, ConnectorBuilder, tls};
 use aws_smithy_runtime_api::client::http::SharedHttpClient;
 use aws_smithy_types::retry::RetryConfig;
+use aws_types::service_config::{LoadServiceConfig, ServiceConfigKey};
 use causeway_core::outcome::{Fault, FaultCode};
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -55,7 +56,7 @@ impl AwsClients {
         if let Some(region) = &options.region {
             loader = loader.region(Region::new(region.clone()));
         }
-        let config = lasting(loader.load().await);
+        let config = lasting(without_empty_endpoints(loader.load().await));
         let mut profiles = BTreeMap::new();
         for name in &options.profiles {
             profiles.insert(name.clone(), lasting(of_profile(options, &http, name).await));
@@ -66,6 +67,7 @@ impl AwsClients {
     /// Clients of a configuration that is at hand, as tests have it. Its retries are switched off.
     #[must_use]
     pub fn from_config(config: SdkConfig) -> Self {
+        let config = without_empty_endpoints(config);
         Self { config: config.into_builder().retry_config(RetryConfig::disabled()).build(), profiles: Arc::default() }
     }
 
@@ -184,7 +186,29 @@ async fn of_profile(options: &AwsOptions, http: &SharedHttpClient, name: &str) -
     let region = RegionProviderChain::first_try(region).or_default_provider().region().await;
     let provider = ProviderConfig::without_region().with_http_client(http.clone()).with_region(region.clone());
     let credentials = ProfileFileCredentialsProvider::builder().configure(&provider).profile_name(name).build();
-    loader(options, http).profile_name(name).region(region).credentials_provider(credentials).load().await
+    without_empty_endpoints(loader(options, http).profile_name(name).region(region).credentials_provider(credentials).load().await)
+}
+
+/// What a loaded configuration tells of single services, with empty values taken for none.
+#[derive(Debug)]
+struct NothingEmpty(SdkConfig);
+
+impl LoadServiceConfig for NothingEmpty {
+    fn load_config(&self, key: ServiceConfigKey<'_>) -> Option<String> {
+        self.0.service_config()?.load_config(key).filter(|value| !value.trim().is_empty())
+    }
+}
+
+/// An `AWS_ENDPOINT_URL` that is exported and empty, or one of a service, means what one that is not exported means. The SDK would take it for an
+/// address and panic at the first call.
+fn without_empty_endpoints(config: SdkConfig) -> SdkConfig {
+    let endpoint = config.endpoint_url().filter(|url| !url.trim().is_empty()).map(str::to_owned);
+    let mut builder = config.clone().into_builder();
+    builder.set_endpoint_url(endpoint);
+    if config.service_config().is_some() {
+        builder.set_service_config(Some(NothingEmpty(config)));
+    }
+    builder.build()
 }
 
 fn no_region() -> Fault {

@@ -5,6 +5,7 @@ mod support;
 
 use causeway_aws::{AwsClients, AwsOptions, DynamoOutbox, Queue, SqsOptions, SqsSink, SqsSourceOptions, probe_queue};
 use causeway_core::identity::LogName;
+use causeway_core::outcome::FaultClass;
 use causeway_ports::{Outbox, Sink};
 use std::process::Command;
 use support::scripted::{Reply, Scripted};
@@ -31,6 +32,41 @@ async fn endpoints_of_the_environment_are_honoured() {
     variables.push(("AWS_ENDPOINT_URL_SQS", &sqs.endpoint));
     in_environment("reaches_store_and_queue", &variables).await;
     assert_eq!((both.requests().len(), sqs.requests().len()), (3, 1));
+}
+
+/// Templates and shells export variables that hold nothing.
+#[tokio::test]
+async fn an_endpoint_that_is_exported_and_empty_is_none() {
+    let both = Scripted::start([Reply::ok("{}")]).await;
+    let mut variables = KEYS.to_vec();
+    variables.extend([("AWS_ENDPOINT_URL", both.endpoint.as_str()), ("AWS_ENDPOINT_URL_SQS", ""), ("AWS_ENDPOINT_URL_DYNAMODB", "")]);
+    in_environment("reaches_store_and_queue", &variables).await;
+    assert_eq!(both.requests().len(), 2, "the general one counts");
+
+    let sqs = Scripted::start([Reply::ok("{}")]).await;
+    let mut variables = KEYS.to_vec();
+    variables.extend([
+        ("AWS_ENDPOINT_URL", ""),
+        ("AWS_ENDPOINT_URL_SQS", sqs.endpoint.as_str()),
+        ("AWS_ENDPOINT_URL_DYNAMODB", &sqs.endpoint),
+    ]);
+    in_environment("reaches_store_and_queue", &variables).await;
+    assert_eq!(sqs.requests().len(), 2, "those of the services count");
+
+    let mut variables = KEYS.to_vec();
+    variables.extend([("AWS_ENDPOINT_URL", ""), ("AWS_ENDPOINT_URL_SQS", " "), ("HTTPS_PROXY", "http://127.0.0.1:9")]);
+    in_environment("makes_clients_of_the_services_own_addresses", &variables).await;
+}
+
+#[tokio::test]
+#[ignore = "runs in a process of its own, started by another test"]
+async fn makes_clients_of_the_services_own_addresses() {
+    let clients = AwsClients::load(&AwsOptions { region: Some("xx-nowhere-1".to_owned()), ..AwsOptions::default() }).await;
+    // It goes over a proxy that is not there: what matters is that a call ends with a fault.
+    let sink = SqsSink::new(&clients, SqsOptions::new("https://sqs.xx-nowhere-1.amazonaws.com/000000000000/q")).unwrap();
+    let fault = sink.probe().await.unwrap_err();
+    assert_eq!(fault.code.class(), FaultClass::Transient, "{fault}");
+    assert!(clients.dynamodb().is_ok());
 }
 
 #[tokio::test]

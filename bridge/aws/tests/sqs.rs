@@ -13,9 +13,11 @@ use causeway_core::message::{Entry, Message, Properties};
 use causeway_core::outcome::{FaultCode, Outcome};
 use causeway_core::units::UnixMillis;
 use causeway_ports::Sink;
+use causeway_ports::conformance::sink as contract;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+use support::destination::QueueUnderTest;
 use support::emulator::{Emulator, ministack};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -303,4 +305,17 @@ async fn messages_arrive_whole() {
     a_wrong_queue_is_named(&emulator).await;
     a_delay_is_kept(&emulator).await;
     a_fifo_queue_keeps_groups_in_order_and_takes_repetitions_once(&emulator).await;
+}
+
+/// The contract that every destination keeps, on queues of both kinds.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn queues_of_both_kinds_keep_the_contract_of_destinations() {
+    let emulator = ministack();
+    for suffix in ["", ".fifo"] {
+        for case in contract::CASES {
+            eprintln!("{case}{suffix}");
+            // 80 characters at most, the suffix included.
+            contract::run(case, Arc::new(QueueUnderTest::new(&emulator, &format!("{case}{suffix}")).await)).await;
+        }
+    }
 }

@@ -181,6 +181,8 @@ fault_codes! {
     HopLimit = "HOP_LIMIT", Rejected;
     /// A processor filtered it out.
     MessageFiltered = "MESSAGE_FILTERED", Rejected;
+    /// It came by a subscription that the configuration does not have any more.
+    SubscriptionRemoved = "SUBSCRIPTION_REMOVED", Rejected;
     /// Past its expiry.
     MessageExpired = "MESSAGE_EXPIRED", Expired;
     /// More attempts than the policy allows, over longer than it allows.

@@ -311,6 +311,28 @@ proptest! {
     }
 }
 
+/// What goes round in circles, by whichever topic; and a topic that nothing ever goes to.
+#[test]
+fn loops_and_default_topics_without_a_use_are_named() {
+    let warned = |default_topic: &str, address: &str| {
+        let layer = format!(
+            "senders: [{{id: out, session_id: broker, options: {{default_topic: {default_topic}}}}}]\n\
+             bindings: [{{id: to-topic, sender_id: out, address: '{address}'}}]\n\
+             routes: [{{id: main, bindings: [to-topic]}}]"
+        );
+        let warnings = loaded(&[STANDALONE, &layer], &[]).warnings;
+        let found = warnings.iter().filter(|fault| ["W_LOOP", "W_DEFAULT_TOPIC"].contains(&fault.code));
+        found.map(|fault| (fault.code, fault.path.clone())).collect::<Vec<_>>()
+    };
+    let looping = ("W_LOOP", "routes[0].bindings".to_owned());
+    let unused = ("W_DEFAULT_TOPIC", "senders[1].options.default_topic".to_owned());
+    assert_eq!(warned("lost", "out/{site}"), []);
+    assert_eq!(warned("telemetry/lost", "out/{site}"), [looping.clone()]);
+    assert_eq!(warned("lost", "telemetry/{site}"), [looping.clone()]);
+    assert_eq!(warned("telemetry/lost", "out/all"), [unused.clone()], "nothing is published to it");
+    assert_eq!(warned("lost", "telemetry/all").iter().map(|(code, _)| *code).collect::<Vec<_>>().len(), 2);
+}
+
 /// Filters that match the same topics make copies that nothing tells from two messages.
 #[test]
 fn filters_that_overlap_are_named() {

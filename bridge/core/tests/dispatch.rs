@@ -5,8 +5,8 @@ use bytes::Bytes;
 use causeway_core::config::model::{Literal, Operator};
 use causeway_core::config::{Source, load};
 use causeway_core::dispatch::{
-    Address, Arrival, Condition, ConditionError, Dispatch, Dispatched, FORWARDED_FROM, Field, HOPS, MAX_HOPS, MAX_REGEX_CHARS, TENANT,
-    View, header, regex,
+    Address, Arrival, Condition, ConditionError, Dispatch, Dispatched, FORWARDED_FROM, Field, HOPS, MAX_HOPS, MAX_REGEX_CHARS, NO_RECEIVER,
+    TENANT, View, header, regex,
 };
 use causeway_core::identity::IdSequence;
 use causeway_core::message::{Entry, Message, Properties};
@@ -148,6 +148,33 @@ fn what_an_address_does_not_fit_goes_to_the_default_topic_of_its_sender() {
     }
     let long = "t".repeat(65_535);
     assert_eq!(address(&[("site", &long)]), "lost");
+}
+
+#[test]
+fn what_no_receiver_asked_for_is_refused_and_finds_its_way_once_it_comes_back() {
+    let unasked = |dispatch: &Dispatch| {
+        let (receiver, message) = (NO_RECEIVER.into(), message("x", &[("site", "7")]));
+        dispatch
+            .entries(&Arrival { receiver: &receiver, received_at: UnixMillis(1_000), message: &message }, &mut IdSequence::new(0))
+            .entries
+    };
+    for (more, bindings) in [("", &["a"][..]), ("dispatch_mode: fan_out", &["a", "b", "c"])] {
+        let dispatch = dispatch(more);
+        let made = unasked(&dispatch);
+        assert_eq!(made.iter().map(|entry| &*entry.binding).collect::<Vec<_>>(), bindings);
+        for entry in made {
+            assert_eq!(entry.refusal.as_ref().map(|refusal| refusal.code), Some(FaultCode::SubscriptionRemoved));
+            assert_eq!((&*entry.route, &*entry.source), ("r", "in"), "it is the first receiver's");
+            let again = dispatch.again(entry.clone());
+            assert_eq!((again.refusal, again.binding, again.id), (None, entry.binding, entry.id));
+        }
+    }
+    // Without a store for what cannot be delivered it goes on like any other.
+    let text = CONFIG.replace("  dlq: { type: sqlite, options: { path: /tmp/o.db } }\n", "")
+        + "    policy: { on_expired: drop, on_permanent_failure: drop }\n";
+    let config = load(&[Source { name: "test", text: &text }], &|_| None).unwrap_or_else(|faults| panic!("{faults:#?}")).config;
+    let made = unasked(&Dispatch::compile(&config, &config.routes).unwrap());
+    assert_eq!((&*made[0].binding, &made[0].refusal), ("a", &None));
 }
 
 #[test]
@@ -336,6 +363,29 @@ fn a_transform_copies_by_type_and_leaves_the_rest_of_the_payload_to_the_digit() 
     }
     let not_json = process_all(&copy("{ from: mqtt.topic, to: $.r }"), "t", "", &message("x", &[])).entries.remove(0);
     assert_eq!((not_json.refusal.unwrap().code, &not_json.message.payload[..]), (FaultCode::InvalidPayload, &b"x"[..]), "kept as it came");
+}
+
+#[test]
+fn what_the_broker_had_kept_is_skipped_where_the_receiver_says_so_and_else_stays_marked() {
+    let with = |options: &str| {
+        let text = CONFIG.replace("qos: 1 }] }", &format!("qos: 1 }}]{options} }}")) + "    policy: { on_filtered: dlq }\n";
+        let config = load(&[Source { name: "test", text: &text }], &|_| None).unwrap_or_else(|faults| panic!("{faults:#?}")).config;
+        Dispatch::compile(&config, &config.routes).unwrap()
+    };
+    let dispatched = |dispatch: &Dispatch, message: &Message| {
+        let receiver = "in".into();
+        dispatch.entries(&Arrival { receiver: &receiver, received_at: UnixMillis(1_000), message }, &mut IdSequence::new(0))
+    };
+    let live = message("open", &[]);
+    let kept = Message { retain: true, ..live.clone() };
+    for forwards in [with(""), with(", options: { retained: forward }")] {
+        let told = dispatched(&forwards, &kept);
+        assert_eq!((told.entries.len(), told.retained.len(), told.entries[0].message.retain), (1, 0, true));
+    }
+    let skips = with(", options: { retained: skip }");
+    let told = dispatched(&skips, &kept);
+    assert_eq!((told.entries.len(), told.filtered.len(), &*told.retained[0]), (0, 0, "r"), "no dead letter either");
+    assert_eq!(dispatched(&skips, &live).entries.len(), 1);
 }
 
 #[test]

@@ -69,7 +69,7 @@ fn world() -> World {
 impl World {
     async fn sweep(&self, event: &Value) -> Report {
         let request = Request::parse(event, BRIDGE).unwrap();
-        let bridge = Bridge { routes: routes(), lease_ttl: BTreeMap::new(), random: 1 << 100 };
+        let bridge = Bridge { routes: routes(), lease_ttl: BTreeMap::new(), keep_settled: Duration::ZERO, random: 1 << 100 };
         run(&request, &bridge, &self.ports, Instant::from_nanos(u64::MAX)).await.unwrap()
     }
 
@@ -307,6 +307,7 @@ fn owner_options() -> OwnerOptions {
         segment: causeway_core::log::writer::SegmentOptions::default(),
         send_linger: Duration::ZERO,
         max_settled_ahead: 10_000,
+        keep_settled: Duration::ZERO,
         memory_entries: 100,
         memory_bytes: 1 << 20,
         entry_id_base: 1 << 90,

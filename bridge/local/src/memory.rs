@@ -10,15 +10,15 @@ pub use redrives::MemoryRedrives;
 pub(crate) use redrives::wall;
 
 use async_trait::async_trait;
-use causeway_core::dead_letter::DeadLetter;
+use causeway_core::dead_letter::{DeadLetter, DeadLetterState};
 use causeway_core::identity::{EntryId, LogName, Slot};
 use causeway_core::mailbox::{MAX_MOVE_BYTES, MAX_MOVE_ROWS, check_move};
 use causeway_core::outcome::{Fault, FaultCode, Outcome};
 use causeway_core::rows::{Head, Row, RowMeta};
 use causeway_core::units::UnixMillis;
 use causeway_ports::{
-    DeadLetterFilter, DeadLetterPage, DeadLetters, LogRecord, Mail, Mailbox, MailboxName, Moved, Outbox, Page, Put, Registration,
-    StoreUsage,
+    DeadLetterFilter, DeadLetterPage, DeadLetters, LogRecord, Mail, Mailbox, MailboxName, Moved, OldLetters, Outbox, Page, Put,
+    Registration, StoreUsage,
 };
 use std::collections::{BTreeMap, HashMap, btree_map};
 use std::ops::Bound;
@@ -299,6 +299,20 @@ impl DeadLetters for MemoryDeadLetters {
 
     async fn create(&self) -> Result<Vec<String>, Fault> {
         Ok(Vec::new())
+    }
+}
+
+#[async_trait]
+impl OldLetters for MemoryDeadLetters {
+    async fn delete_old(&self, failed_before: UnixMillis, limit: usize) -> Outcome<usize> {
+        let Letters { by_age, failed_at } = &mut *locked(&self.state);
+        let old = by_age.iter().take_while(|((at, _), _)| *at < failed_before);
+        let old: Vec<_> = old.filter(|(_, letter)| letter.state != DeadLetterState::Redriven).map(|(key, _)| *key).take(limit).collect();
+        for key in &old {
+            by_age.remove(key);
+            failed_at.remove(&key.1);
+        }
+        Outcome::Done(old.len())
     }
 }
 

@@ -8,6 +8,7 @@ use crate::identity::ContentHash;
 use crate::options::SourceOptions;
 use crate::subscriptions::{Subscriptions, Terms};
 use crate::unsubscriptions::Unsubscriptions;
+use causeway_core::dispatch::NO_RECEIVER;
 use causeway_core::message::Message;
 use causeway_core::outcome::{Fault, FaultCode};
 use causeway_core::source_id::{self, Meeting, RecentIds};
@@ -502,7 +503,7 @@ impl Session {
                 self.note_unacknowledged();
                 return Ok(());
             }
-            receivers.push(self.subscriptions.fallback());
+            receivers.push(NO_RECEIVER.into());
         }
         self.hand_on(message, receivers);
         if qos != QoS::AtMostOnce {
@@ -554,10 +555,10 @@ impl Session {
         !self.held.is_empty()
     }
 
-    /// The first receiver gets what was held back.
+    /// What was held back is handed on: no receiver asks for it.
     fn end_grace(&mut self) {
         while let Some(Held { message, packet_id }) = self.held.pop_front() {
-            self.hand_on(message, vec![self.subscriptions.fallback()]);
+            self.hand_on(message, vec![NO_RECEIVER.into()]);
             self.acks.release(packet_id);
         }
         self.note_unacknowledged();
@@ -569,7 +570,7 @@ impl Session {
             tracing::warn!(
                 connection = self.epoch.0,
                 held_back = hold,
-                "the broker delivers messages that match no configured filter, probably for a subscription of an earlier configuration; the first receiver gets them, after unmatched_grace"
+                "the broker delivers messages that match no configured filter, probably for a subscription of an earlier configuration; after unmatched_grace they are dead-lettered as SUBSCRIPTION_REMOVED, or without stores.dlq go the way of the first receiver's"
             );
         }
     }

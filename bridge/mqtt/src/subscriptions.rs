@@ -175,11 +175,6 @@ impl Subscriptions {
         }
         receivers
     }
-
-    /// Who gets what matches no filter any more: an earlier configuration's subscription that the broker still keeps.
-    pub(crate) fn fallback(&self) -> Arc<str> {
-        self.wanted.first().map_or_else(|| Arc::from(""), |first| Arc::clone(&first.receiver))
-    }
 }
 
 fn requested_qos(subscription: &Subscription) -> QoS {
@@ -205,7 +200,6 @@ mod tests {
         assert_eq!(names(&all.receivers("f/1/temp", &[])), ["a"]);
         assert_eq!(names(&all.receivers("s/x", &[])), ["c"]);
         assert_eq!(names(&all.receivers("other", &[])), Vec::<&str>::new());
-        assert_eq!(&*all.fallback(), "a");
     }
 
     #[test]

@@ -17,6 +17,7 @@ pub mod mailbox;
 pub mod managed_subscriptions;
 pub mod outbox;
 pub mod redrives;
+pub mod sink;
 
 use causeway_core::outcome::Outcome;
 use core::fmt::Debug;

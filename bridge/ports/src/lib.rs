@@ -40,7 +40,7 @@ use std::sync::Arc;
 pub struct Delivery {
     /// Which delivery it is.
     pub id: DeliveryId,
-    /// The receiver that subscribed to it.
+    /// The receiver that subscribed to it; [`NO_RECEIVER`](causeway_core::dispatch::NO_RECEIVER) where none did.
     pub receiver: Arc<str>,
     /// The message.
     pub message: Message,
@@ -223,7 +223,8 @@ pub struct StoreUsage {
 /// Where everybody who does not own a log leaves entries for it. Implemented by the store that keeps the log.
 #[async_trait]
 pub trait Mailbox: Send + Sync {
-    /// Puts the mail, unless mail of that id stands already; answers whether it was put. Mail that the store cannot keep in one row is refused with
+    /// Puts the mail, unless mail of that id stands already; answers whether it was put. What one row does not hold is kept in parts; what is beyond a
+    /// transaction of the store (for DynamoDB about 4 MB) is refused with
     /// [`FaultCode::PayloadTooLarge`](causeway_core::outcome::FaultCode::PayloadTooLarge).
     async fn post(&self, mailbox: &MailboxName, mail: &Mail) -> Outcome<bool>;
 
@@ -232,7 +233,8 @@ pub trait Mailbox: Send + Sync {
     async fn read_mail(&self, mailbox: &MailboxName, limit: usize) -> Result<Vec<Mail>, Fault>;
 
     /// In one transaction: puts `segment` at `slot` if the slot is empty, and deletes the mail of those ids if all of it exists. A segment of this
-    /// id at the slot is [`Moved::Stored`], whatever became of the mail. What [`causeway_core::mailbox::check_move`] refuses is refused.
+    /// id at the slot is [`Moved::Stored`], whatever became of the mail. Of mail that fits into no row of the log, `segment` is the last part of its
+    /// segment, and the one piece of `mail`. What [`causeway_core::mailbox::check_move`] refuses is refused.
     async fn move_mail(&self, log: &LogName, slot: Slot, segment: &Row, mailbox: &MailboxName, mail: &[String]) -> Outcome<Moved>;
 }
 
@@ -306,7 +308,8 @@ pub trait Sink: Send + Sync {
     /// and nothing is held up for it.
     fn key_of(&self, entry: &Entry) -> Option<OrderKey>;
 
-    /// Sends a batch within the limits; answers for each entry, in order. Ends within `timeout`.
+    /// Sends a batch within the limits; answers for each entry, in order. Ends within `timeout`. An entry that is larger than the limit for one is
+    /// refused alone, with [`FaultCode::PayloadTooLarge`](causeway_core::outcome::FaultCode::PayloadTooLarge).
     async fn send(&self, batch: &[Arc<Entry>], timeout: Duration) -> Vec<Outcome<()>>;
 
     /// Whether the destination can be reached and may be sent to; the fault says what to do.
@@ -381,6 +384,14 @@ pub trait DeadLetters: Send + Sync {
 
     /// Creates what is missing: tables or files. Answers what it created.
     async fn create(&self) -> Result<Vec<String>, Fault>;
+}
+
+/// Dead letters of a store that removes none by itself once their retention is over.
+#[async_trait]
+pub trait OldLetters: Send + Sync {
+    /// Deletes at most `limit` letters that failed before `failed_before`, the oldest first; answers how many. What was put back is none of them: its
+    /// tombstone has a time of its own.
+    async fn delete_old(&self, failed_before: UnixMillis, limit: usize) -> Outcome<usize>;
 }
 
 /// What a member of a bridge tells about itself, whether it owns anything or not.

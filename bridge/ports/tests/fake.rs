@@ -21,6 +21,44 @@ mod dead_letters {
     causeway_ports::dead_letters_conformance!(fresh);
 }
 
+/// The double keeps the contract of what it stands for.
+mod sink {
+    use super::*;
+    use async_trait::async_trait;
+    use causeway_ports::conformance::sink::{Arrived, Destination};
+
+    struct Fake(FakeSink);
+
+    #[async_trait]
+    impl Destination for Fake {
+        fn sink(&self) -> &dyn Sink {
+            &self.0
+        }
+
+        fn astray(&self) -> Box<dyn Sink> {
+            let nobody = FakeSink::default();
+            nobody.answer_by(|_, _| SinkAnswer::LoseRequest);
+            nobody.set_probe(Some(fault()));
+            Box::new(nobody)
+        }
+
+        async fn arrived(&self, count: usize) -> Vec<Arrived> {
+            self.0.accepted_at_least(count).await;
+            let told = |entry: &Arc<Entry>| Arrived {
+                id: entry.id.to_string(),
+                payload: entry.message.payload.clone(),
+                properties: entry.message.properties.clone(),
+            };
+            self.0.accepted().iter().map(told).collect()
+        }
+    }
+
+    async fn fresh() -> (Arc<dyn Destination>, ()) {
+        (Arc::new(Fake(FakeSink::default())), ())
+    }
+    causeway_ports::sink_conformance!(fresh);
+}
+
 fn fault() -> Fault {
     Fault::new(FaultCode::Unavailable, "out of order")
 }

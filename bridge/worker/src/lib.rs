@@ -14,6 +14,8 @@ pub mod instance;
 pub mod levels;
 pub mod members;
 pub mod parts;
+pub mod retention;
+pub mod returning;
 pub mod run;
 pub mod secrets;
 pub mod status;

@@ -1,6 +1,7 @@
 //! What an owner loop is made of. `wiring` builds it from the configuration; `run` consumes it.
 
 use crate::hints::Hinter;
+use crate::returning::Returning;
 use crate::status::{RouteStatus, StatusBoard};
 use crate::telemetry::Metrics;
 use causeway_core::config::model::{DrainCeiling, OutboxOptions};
@@ -138,6 +139,8 @@ pub struct SessionParts {
     pub lease: Option<LeaseParts>,
     /// What is known of the broker session's subscriptions; `None` where nobody keeps account of them.
     pub subscriptions: Option<SubscriptionParts>,
+    /// Puts back what died of a removed subscription once that is there again; `None`: nothing does.
+    pub returning: Option<Returning>,
     /// Where the loop's ids and the spread of its pauses come from.
     pub random: DrawBits,
     /// The clocks.
@@ -171,6 +174,8 @@ pub struct LogLimits {
     pub send_linger: Duration,
     /// How many messages may be settled ahead of one that is stuck.
     pub max_settled_ahead: usize,
+    /// For how long rows of settled messages are kept.
+    pub keep_settled: Duration,
 }
 
 impl From<&OutboxOptions> for LogLimits {
@@ -179,6 +184,7 @@ impl From<&OutboxOptions> for LogLimits {
             segment: SegmentOptions::from(options),
             send_linger: options.send_linger.get(),
             max_settled_ahead: options.max_settled_ahead as usize,
+            keep_settled: options.keep_settled(),
         }
     }
 }

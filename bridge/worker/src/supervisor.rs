@@ -14,6 +14,7 @@ use crate::http::tls::ListenerTls;
 use crate::http::transport::Transport;
 use crate::members::Membership;
 use crate::parts::SessionParts;
+use crate::retention::Retention;
 use crate::run::{RunError, SessionEnd};
 use crate::secrets::SecretKeeper;
 use crate::status::StatusBoard;
@@ -81,6 +82,8 @@ pub struct Program {
     pub secrets: SecretKeeper,
     /// Watches the whole bridge, where this process has that role.
     pub control: Option<Control>,
+    /// Deletes dead letters once they are too old, where their store does not.
+    pub retention: Option<Retention>,
     /// Where embedded metrics are made, if they are wanted.
     pub exporter: Option<Exporter>,
     /// Where metrics are taken from.
@@ -117,6 +120,7 @@ pub async fn run(program: Program, mut signals: Signals) -> End {
         membership,
         secrets,
         control,
+        retention,
         exporter,
         collector,
         status,
@@ -149,6 +153,9 @@ pub async fn run(program: Program, mut signals: Signals) -> End {
     }
     if let Some(control) = control {
         services.spawn(control.run(quit.clone()));
+    }
+    if let Some(retention) = retention {
+        services.spawn(retention.run(quit.clone()));
     }
     let mut loops = JoinSet::new();
     for parts in sessions {

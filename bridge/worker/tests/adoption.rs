@@ -149,6 +149,7 @@ impl Process {
                 },
             }),
             subscriptions: None,
+            returning: None,
             random: Arc::new(RandomBits::of_the_system),
             clock,
             metrics: Metrics::default(),

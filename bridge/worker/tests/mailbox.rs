@@ -97,6 +97,7 @@ fn start<S: LogStore + 'static>(
         subscriptions: None,
         status: StatusBoard::new("b", &owner, clock.clone()),
         clock,
+        returning: None,
         random: Arc::new(RandomBits::of_the_system),
         metrics: Metrics::default(),
         stop: stop.clone(),

@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 /// A bad event, or a store without which nothing could be done: then the scheduler's retry and its dead-letter queue have a meaning.
 pub async fn handle(event: &Value, invocation: &Invocation, parts: &Parts) -> Result<Value, FunctionError> {
     let request = Request::parse(event, parts.routes.bridge())?;
-    let bridge = Bridge { routes: parts.routes.clone(), lease_ttl: parts.lease_ttl.clone(), random: random()? };
+    let bridge =
+        Bridge { routes: parts.routes.clone(), lease_ttl: parts.lease_ttl.clone(), keep_settled: parts.keep_settled, random: random()? };
     let report = run(&request, &bridge, &parts.ports, invocation.deadline).await?;
     emit(&request, &report, invocation, parts);
     Ok(json!({

@@ -26,6 +26,8 @@ pub struct Parts {
     pub routes: Routes,
     /// How long each session's lease holds.
     pub lease_ttl: BTreeMap<String, Duration>,
+    /// For how long the workers keep settled segments.
+    pub keep_settled: Duration,
     /// What is called.
     pub ports: Ports,
     /// Where metrics go.
@@ -55,7 +57,9 @@ impl Function for Parts {
         };
         let metrics = Emitter::new(&environment.bridge_id, "housekeeping");
         let lease_ttl = environment.config.as_ref().map(lease_ttl).unwrap_or_default();
-        Ok(Self { routes: environment.routes()?, lease_ttl, ports, metrics })
+        let outbox = environment.config.as_ref().and_then(|config| config.stores.outbox.as_ref());
+        let keep_settled = outbox.map(|outbox| outbox.options.keep_settled()).unwrap_or_default();
+        Ok(Self { routes: environment.routes()?, lease_ttl, keep_settled, ports, metrics })
     }
 
     async fn handle(&self, event: &Value, invocation: &Invocation) -> Result<Value, FunctionError> {

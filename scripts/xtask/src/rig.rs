@@ -121,6 +121,16 @@ impl Rig {
         Ok(Self { stack, settings, launch, proxies })
     }
 
+    /// Lets workers that start from now on reach the broker at another address.
+    ///
+    /// # Errors
+    /// The configuration cannot be written.
+    pub fn reach_broker_at(&mut self, url: &str) -> Result<()> {
+        url.clone_into(&mut self.settings.broker_url);
+        self.launch.environment.insert(worker::BROKER_URL.to_owned(), url.to_owned());
+        std::fs::write(&self.launch.config, self.settings.render()).context("cannot write the worker's configuration")
+    }
+
     /// Starts a worker and waits until it has subscribed.
     ///
     /// # Errors

@@ -502,10 +502,18 @@ impl Worker {
     /// # Errors
     /// It does not answer.
     pub async fn metrics(&self) -> Result<Snapshot> {
+        Ok(Snapshot::parse(&self.metrics_text().await?))
+    }
+
+    /// The same as it answers them.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub async fn metrics_text(&self) -> Result<String> {
         for path in ["/metrics", "/api/v1/monitor/metrics"] {
             let answer = self.client.get(format!("{}{path}", self.monitor)).send().await.context("the worker's metrics do not answer")?;
             if answer.status().is_success() {
-                return Ok(Snapshot::parse(&answer.text().await?));
+                return Ok(answer.text().await?);
             }
         }
         bail!("the worker serves no metrics")

@@ -11,7 +11,7 @@ use xtask::ledger::payload::Plan;
 use xtask::ledger::publisher::{Progress, Publisher};
 use xtask::proxy::{Fault, Proxy, Rule};
 use xtask::stack::aws::Aws;
-use xtask::stack::broker::Broker;
+use xtask::stack::broker::{Broker, Ways};
 use xtask::stack::emulators::{Emulator, dynamodb_local_home};
 use xtask::stack::ports::free_port;
 use xtask::stack::process::Lifetime;
@@ -85,7 +85,7 @@ async fn the_proxy_does_what_it_says() {
 #[tokio::test]
 async fn the_publisher_counts_what_the_broker_acknowledged() {
     let dir = tempfile::tempdir().unwrap();
-    let mut broker = Broker::start(dir.path(), free_port().unwrap(), true, Lifetime::Bound).await.unwrap();
+    let mut broker = Broker::start(dir.path(), Ways { port: free_port().unwrap(), second: None }, true, Lifetime::Bound).await.unwrap();
     let publisher = Publisher { plan: Plan::new(3_000, 250), broker_port: broker.port(), numbers: 0..3_000, rate: 1_500 };
     let progress = Progress::default();
     let watched = progress.clone();

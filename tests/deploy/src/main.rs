@@ -18,7 +18,7 @@ use stack::{Made, STACKS};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use xtask::stack::broker::Broker;
+use xtask::stack::broker::{Broker, Ways};
 use xtask::stack::emulators::Emulator;
 use xtask::stack::ports::free_port;
 use xtask::stack::process::Lifetime;
@@ -148,7 +148,7 @@ impl Play {
         } else {
             Emulator::ministack(&files, port, Lifetime::Bound).await?
         };
-        let broker = Broker::start(&dir.join("broker"), free_port()?, true, Lifetime::Bound).await?;
+        let broker = Broker::start(&dir.join("broker"), Ways { port: free_port()?, second: None }, true, Lifetime::Bound).await?;
         let cloud = Cloud::new(emulator.endpoint(), dir);
         Ok(Self {
             dir: dir.to_owned(),

@@ -1,13 +1,16 @@
 //! What the end-to-end tests have in common: a run of real processes with a publisher at one end and consumers at the other.
 
+mod backlog;
 pub mod log;
 pub mod runbook;
+pub mod wire;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use std::time::Duration;
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
+use wire::Tap;
 use xtask::cluster::Cluster;
 use xtask::fleet::Fleet;
 use xtask::ledger::consumer::Consumer;
@@ -66,6 +69,10 @@ pub struct Setup {
     pub topics: u64,
     /// Whether noise fills the payloads, which packs badly.
     pub noise: bool,
+    /// Whether a tap is on the wire between workers and broker. It reads MQTT 5.
+    pub tap: bool,
+    /// What the broker's listener for workers is, where it is not the plain one of publishers.
+    pub listener: Option<Listener>,
 }
 
 impl Setup {
@@ -91,8 +98,21 @@ impl Setup {
             keeps_topics: true,
             topics: 50,
             noise: true,
+            tap: false,
+            listener: None,
         }
     }
+}
+
+/// A listener of the broker.
+#[derive(Clone, Debug)]
+pub struct Listener {
+    /// The scheme of its address.
+    pub scheme: &'static str,
+    /// The path of its address.
+    pub path: &'static str,
+    /// What it is: lines of mosquitto's configuration.
+    pub kind: String,
 }
 
 /// A run.
@@ -102,6 +122,8 @@ pub struct Run {
     pub rig: Rig,
     /// The consumers.
     pub consumer: Consumer,
+    /// The tap on the wire to the broker, where one is wanted.
+    pub tap: Option<Tap>,
     /// How far the publisher is.
     pub progress: Progress,
     /// Whatever may have caused repetitions so far.
@@ -123,7 +145,11 @@ impl Run {
     /// A part does not start.
     pub async fn start(setup: &Setup) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("causeway-e2e-").tempdir()?;
-        let options = StackOptions { broker_persistence: setup.broker_persistence, ..StackOptions::bound(dir.path(), setup.store) };
+        let options = StackOptions {
+            broker_persistence: setup.broker_persistence,
+            second_listener: setup.listener.as_ref().map(|listener| listener.kind.clone()),
+            ..StackOptions::bound(dir.path(), setup.store)
+        };
         let binary = xtask::worker::binary().await?;
         let shared = !setup.members.is_empty();
         let mut rig = Rig::start_with(&options, setup.proxies, binary, |settings| {
@@ -140,6 +166,13 @@ impl Run {
         if setup.fifo {
             use_fifo_queue(&mut rig).await?;
         }
+        let tap = if setup.tap { Some(Tap::start(rig.stack.broker.port()).await?) } else { None };
+        if let Some(tap) = &tap {
+            rig.reach_broker_at(&tap.url())?;
+        }
+        if let (Some(listener), Some(port)) = (&setup.listener, rig.stack.broker.second_port()) {
+            rig.reach_broker_at(&format!("{}://localhost:{port}{}", listener.scheme, listener.path))?;
+        }
         if let Some(layer) = setup.layer {
             let path = dir.path().join("layer.yaml");
             std::fs::write(&path, layer).context("cannot write the layer")?;
@@ -154,6 +187,7 @@ impl Run {
         let mut run = Self {
             rig,
             consumer,
+            tap,
             progress: Progress::default(),
             exposures: Vec::new(),
             plan,

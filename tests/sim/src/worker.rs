@@ -412,7 +412,7 @@ fn owner_options(name: String, ttl: Duration, knobs: &Knobs, rng: &mut Rng) -> O
             Arc::new(|_| None)
         },
     };
-    OwnerOptions {
+    let mut options = OwnerOptions {
         owner: name,
         dispatch: to_first_legs(core::slice::from_ref(&route)),
         legs: vec![route],
@@ -429,5 +429,11 @@ fn owner_options(name: String, ttl: Duration, knobs: &Knobs, rng: &mut Rng) -> O
         entry_id_base: wide(rng),
         row_id_base: wide(rng),
         jitter_seed: rng.bits(),
+        keep_settled: Duration::ZERO,
+    };
+    // Some keep what is settled for a while.
+    if options.jitter_seed % 3 == 0 {
+        options.keep_settled = Duration::from_millis(200);
     }
+    options
 }

@@ -2,14 +2,15 @@
 
 use super::{DynamoDeadLetters, ended};
 use crate::fault::{CallFault, Effect, classify};
+use crate::items::chunk::CHUNK_BYTES;
 use crate::items::letter::{self, FIRST, REDRIVE_COUNT, STATE, TTL, partition_key};
-use crate::items::{Item, key, n, s};
-use crate::outbox::mailbox::mail_row;
+use crate::items::{Item, key, mail as mail_item, n, s};
+use crate::outbox::mailbox::{fits_transaction, mail_rows, post};
 use crate::transaction::{Part, Refused, refused};
 use async_trait::async_trait;
 use aws_sdk_dynamodb::error::{BuildError, SdkError};
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
-use aws_sdk_dynamodb::types::{Delete, Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem};
+use aws_sdk_dynamodb::types::{Delete, Put, TransactWriteItem};
 use causeway_core::dead_letter::{DeadLetter, DeadLetterState, TOMBSTONE_KEPT};
 use causeway_core::outcome::{Fault, FaultCode, Outcome};
 use causeway_core::units::UnixMillis;
@@ -18,9 +19,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Letters that weigh less are kept in one row by every release.
 const NEVER_IN_PARTS: usize = 64 * 1024;
-
-/// Parts that one transaction has room for, beside the tombstone and the mail: 2.7 MiB of its 4 MiB. No destination takes so large a message.
-const MAX_PARTS: usize = 8;
 
 /// Redrives from a table of dead letters to the mailboxes in a table of logs, both of one account and region.
 #[derive(Debug)]
@@ -46,13 +44,17 @@ impl DynamoRedrives {
     }
 
     /// Turns the letter into a tombstone, and posts `mail` if there is any: all or nothing.
-    async fn bury(&self, letter: &DeadLetter, request: &str, at: UnixMillis, mail: Option<Item>) -> Result<PutBack, CallFault> {
+    async fn bury(
+        &self,
+        letter: &DeadLetter,
+        request: &str,
+        at: UnixMillis,
+        mail: Option<mail_item::Encoded>,
+    ) -> Result<PutBack, CallFault> {
         // What the parts hold is in the mail. They go with the tombstone's own write: later, they might be those of the next death.
         let parts = if letter.message.weight() < NEVER_IN_PARTS { Vec::new() } else { self.letters.parts(letter.id, true).await? };
-        if parts.len() > MAX_PARTS {
-            let detail = format!("letter {} is kept in {} parts: more than can be put back at once ({MAX_PARTS})", letter.id, parts.len());
-            return Err(none(FaultCode::PayloadTooLarge, detail));
-        }
+        let bytes = parts.len() * CHUNK_BYTES + mail.as_ref().map_or(0, mail_item::Encoded::size);
+        fits_transaction(bytes).map_err(none_of)?;
         let mut posted = mail.as_ref();
         loop {
             match self.attempt(letter, request, at, posted, &parts).await? {
@@ -69,13 +71,13 @@ impl DynamoRedrives {
         letter: &DeadLetter,
         request: &str,
         at: UnixMillis,
-        mail: Option<&Item>,
+        mail: Option<&mail_item::Encoded>,
         parts: &[Item],
     ) -> Result<Attempt, CallFault> {
         let call = self.letters.call("TransactWriteItems");
         let mut items = vec![self.tombstone(letter, request, at).map_err(|error| self.letters.misbuilt(&error))?];
         if let (Some(mail), Some(table)) = (mail, &self.mail_table) {
-            items.push(post(table, mail).map_err(|error| self.letters.misbuilt(&error))?);
+            items.extend(post(table, mail).map_err(|error| self.letters.misbuilt(&error))?);
         }
         for part in parts {
             let delete = Delete::builder().table_name(&self.letters.table).set_key(Some(part.clone())).build();
@@ -142,20 +144,6 @@ fn is_refused<R>(error: &SdkError<UpdateItemError, R>) -> bool {
     error.as_service_error().is_some_and(UpdateItemError::is_conditional_check_failed_exception)
 }
 
-fn post(table: &str, mail: &Item) -> Result<TransactWriteItem, BuildError> {
-    let put = Put::builder()
-        .table_name(table)
-        .set_item(Some(mail.clone()))
-        .condition_expression("attribute_not_exists(pk)")
-        .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::None)
-        .build()?;
-    Ok(TransactWriteItem::builder().put(put).build())
-}
-
-fn none(code: FaultCode, detail: String) -> CallFault {
-    none_of(Fault::new(code, detail))
-}
-
 const fn none_of(fault: Fault) -> CallFault {
     CallFault { fault, effect: Effect::None }
 }
@@ -173,11 +161,11 @@ fn wall() -> UnixMillis {
 #[async_trait]
 impl Redrives for DynamoRedrives {
     async fn put_back(&self, letter: &DeadLetter, mailbox: &MailboxName, mail: &Mail, request: &str) -> Outcome<PutBack> {
-        let Some(table) = &self.mail_table else {
+        if self.mail_table.is_none() {
             return Outcome::NotDone(Fault::new(FaultCode::InvalidConfig, "there is no mailbox beside these letters"));
-        };
-        match mail_row(table, mailbox, mail) {
-            Ok(item) => ended(self.bury(letter, request, mail.posted_at, Some(item)).await),
+        }
+        match mail_rows(mailbox, mail) {
+            Ok(rows) => ended(self.bury(letter, request, mail.posted_at, Some(rows)).await),
             Err(fault) => Outcome::NotDone(fault),
         }
     }

@@ -1,6 +1,9 @@
-//! A piece of mail. Key: `MAIL#<bridge>#<session>` / the mail's id.
+//! A piece of mail. Key: `MAIL#<bridge>#<session>` / the mail's id. What does not fit into one item stands in parts: `PARTS#MAIL#<bridge>#<session>` / the
+//! mail's id, `#`, and the part's number from `000001`.
+//!
+//! The parts come and go with the mail's own row, in one transaction: nobody reads a part that no row counts.
 
-use super::{Item, ItemError, KIND, SK, b, binary, key, n, number, s, text};
+use super::{Item, ItemError, KIND, MAX_ITEM_BYTES, SK, b, binary, item_size, key, n, number, number_if_any, s, text};
 use bytes::Bytes;
 use causeway_core::mailbox::{Mail, MailboxName};
 use causeway_core::rows::PackError;
@@ -12,29 +15,78 @@ const CODEC: &str = "codec";
 const BODY: &str = "body";
 const POSTED_AT: &str = "at";
 
-/// The item of `mail`, whose entry is packed in `body`.
-#[must_use]
-pub fn encode(mailbox: &MailboxName, mail: &Mail, body: &Bytes) -> Item {
-    let mut item = key(mailbox.as_str(), mail.id.as_str());
-    item.extend([
-        (KIND.to_owned(), s(MAIL)),
-        (CODEC.to_owned(), n(Mail::CODEC)),
-        (BODY.to_owned(), b(body.to_vec())),
-        (POSTED_AT.to_owned(), n(mail.posted_at.0)),
-    ]);
-    item
+/// How many parts the body stands in, where it is not in the row.
+const PARTS: &str = "parts";
+/// Bytes in one part: with its key far below what an item may hold.
+const PART_BYTES: usize = 350 * 1024;
+
+/// Mail as items.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Encoded {
+    /// The mail's own row.
+    pub first: Item,
+    /// What did not fit into it.
+    pub parts: Vec<Item>,
 }
 
-/// Reads it back.
+impl Encoded {
+    /// What all of it takes, in bytes.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        core::iter::once(&self.first).chain(&self.parts).map(item_size).sum()
+    }
+}
+
+/// The items of `mail`, whose entry is packed in `body`.
+#[must_use]
+pub fn encode(mailbox: &MailboxName, mail: &Mail, body: &Bytes) -> Encoded {
+    let mut first = key(mailbox.as_str(), mail.id.as_str());
+    first.extend([(KIND.to_owned(), s(MAIL)), (CODEC.to_owned(), n(Mail::CODEC)), (POSTED_AT.to_owned(), n(mail.posted_at.0))]);
+    if item_size(&first) + BODY.len() + body.len() <= MAX_ITEM_BYTES {
+        first.insert(BODY.to_owned(), b(body.to_vec()));
+        return Encoded { first, parts: Vec::new() };
+    }
+    let parts: Vec<Item> = (1..)
+        .zip(body.chunks(PART_BYTES))
+        .map(|(number, piece)| {
+            let mut part = part_key(mailbox, &mail.id, number);
+            part.insert(BODY.to_owned(), b(piece));
+            part
+        })
+        .collect();
+    first.insert(PARTS.to_owned(), n(parts.len()));
+    Encoded { first, parts }
+}
+
+/// The key of part `number`, counted from 1, of the mail `id`.
+#[must_use]
+pub fn part_key(mailbox: &MailboxName, id: &str, number: usize) -> Item {
+    key(format!("PARTS#{mailbox}"), format!("{id}#{number:06}"))
+}
+
+/// How many parts a piece of mail has beside its row.
+///
+/// # Errors
+/// [`ItemError`] where the count cannot be read.
+pub fn part_count(first: &Item) -> Result<usize, ItemError> {
+    Ok(number_if_any(first, PARTS)?.unwrap_or(0))
+}
+
+/// Reads it back, from its row and its parts in their order.
 ///
 /// # Errors
 /// [`ItemError`] where the item is not mail, or not of a kind that this release knows.
-pub fn decode(item: &Item) -> Result<Mail, ItemError> {
-    if text(item, KIND)? != MAIL {
-        return Err(ItemError::UnknownKind(text(item, KIND)?.to_owned()));
+pub fn decode(first: &Item, parts: &[Item]) -> Result<Mail, ItemError> {
+    if text(first, KIND)? != MAIL {
+        return Err(ItemError::UnknownKind(text(first, KIND)?.to_owned()));
     }
-    let posted_at = UnixMillis(number(item, POSTED_AT)?);
-    Mail::unpack(text(item, SK)?, posted_at, number(item, CODEC)?, binary(item, BODY)?).map_err(|error| match error {
+    let mut outside = Vec::new();
+    for part in parts {
+        outside.extend_from_slice(binary(part, BODY)?);
+    }
+    let body = if parts.is_empty() { binary(first, BODY)? } else { &outside };
+    let posted_at = UnixMillis(number(first, POSTED_AT)?);
+    Mail::unpack(text(first, SK)?, posted_at, number(first, CODEC)?, body).map_err(|error| match error {
         PackError::UnknownCodec { codec } => ItemError::UnknownKind(format!("mail of codec {codec}")),
         PackError::Encode | PackError::Damaged => ItemError::Unreadable(BODY),
     })
@@ -73,8 +125,28 @@ mod tests {
         #[test]
         fn what_is_written_is_read(mail in mail()) {
             let mailbox = MailboxName::new("bridge", "session").unwrap();
-            let item = encode(&mailbox, &mail, &mail.pack().unwrap());
-            prop_assert_eq!(decode(&item).unwrap(), mail);
+            let Encoded { first, parts } = encode(&mailbox, &mail, &mail.pack().unwrap());
+            prop_assert!(parts.is_empty());
+            prop_assert_eq!(decode(&first, &parts).unwrap(), mail);
+        }
+
+        #[test]
+        fn large_mail_stands_in_parts_that_fit(mail in mail(), length in 350_000_usize..1_500_000) {
+            let mut state = 1_u64;
+            let mut noise = || {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                u8::try_from(state >> 56).unwrap()
+            };
+            let mut entry = Entry::clone(&mail.entry);
+            entry.message.payload = (0..length).map(|_| noise()).collect();
+            let mail = Mail { entry: Arc::new(entry), ..mail };
+            let mailbox = MailboxName::new("bridge", "session").unwrap();
+            let encoded = encode(&mailbox, &mail, &mail.pack().unwrap());
+            prop_assert!(core::iter::once(&encoded.first).chain(&encoded.parts).all(|item| item_size(item) <= MAX_ITEM_BYTES));
+            prop_assert_eq!(part_count(&encoded.first).unwrap(), encoded.parts.len());
+            prop_assert_eq!(encoded.parts.is_empty(), encoded.first.contains_key(BODY));
+            prop_assert!(!encoded.parts.is_empty() || length < MAX_ITEM_BYTES);
+            prop_assert_eq!(decode(&encoded.first, &encoded.parts).unwrap(), mail);
         }
 
         #[test]
@@ -82,9 +154,9 @@ mod tests {
             let mut body = mail.pack().unwrap().to_vec();
             let at = at.index(body.len());
             body[at] ^= 1 << bit;
-            let item = encode(&MailboxName::new("b", "s").unwrap(), &mail, &body.into());
+            let item = encode(&MailboxName::new("b", "s").unwrap(), &mail, &body.into()).first;
             // A bit that carries nothing, such as a reserved one of the frame, may be flipped without harm.
-            prop_assert!(decode(&item).is_err() || decode(&item).unwrap() == mail);
+            prop_assert!(decode(&item, &[]).is_err() || decode(&item, &[]).unwrap() == mail);
         }
     }
 
@@ -106,10 +178,10 @@ mod tests {
                 redrive: None,
             }),
         };
-        let mut item = encode(&MailboxName::new("b", "s").unwrap(), &mail, &mail.pack().unwrap());
+        let mut item = encode(&MailboxName::new("b", "s").unwrap(), &mail, &mail.pack().unwrap()).first;
         item.insert(CODEC.to_owned(), n(9));
-        assert_eq!(decode(&item), Err(ItemError::UnknownKind("mail of codec 9".to_owned())));
+        assert_eq!(decode(&item, &[]), Err(ItemError::UnknownKind("mail of codec 9".to_owned())));
         item.insert(KIND.to_owned(), s("parcel"));
-        assert_eq!(decode(&item), Err(ItemError::UnknownKind("parcel".to_owned())));
+        assert_eq!(decode(&item, &[]), Err(ItemError::UnknownKind("parcel".to_owned())));
     }
 }

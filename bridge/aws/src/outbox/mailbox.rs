@@ -2,7 +2,7 @@
 
 use super::DynamoOutbox;
 use crate::fault::classify;
-use crate::items::{DRAINED, EPOCH, ID, Item, MAX_ITEM_BYTES, PK, SK, item_size, key, mail as mail_item, row, s};
+use crate::items::{DRAINED, EPOCH, ID, Item, ItemError, MAX_ITEM_BYTES, PK, SK, item_size, key, mail as mail_item, row, s, text};
 use crate::transaction::{Part, Refused, refused};
 use async_trait::async_trait;
 use aws_sdk_dynamodb::error::BuildError;
@@ -10,7 +10,7 @@ use aws_sdk_dynamodb::types::{Delete, Put, ReturnConsumedCapacity, ReturnValuesO
 use causeway_core::identity::{LogName, Slot};
 use causeway_core::mailbox::{MAX_MOVE_BYTES, MAX_MOVE_ROWS, check_move};
 use causeway_core::outcome::{Fault, FaultCode, Outcome};
-use causeway_core::rows::{Row, RowMeta};
+use causeway_core::rows::{CODEC_PART, Row, RowMeta, Segment};
 use causeway_ports::{Mail, Mailbox, MailboxName, Moved};
 
 impl DynamoOutbox {
@@ -34,8 +34,51 @@ impl DynamoOutbox {
         answer.item.map(|item| row::decode_meta(&item).map_err(self.unreadable(&item))).transpose()
     }
 
+    /// The parts of a piece of mail; `None` where its row went away meanwhile, and they with it.
+    async fn parts_of(&self, mailbox: &MailboxName, first: &Item) -> Result<Option<Vec<Item>>, Fault> {
+        let count = mail_item::part_count(first).map_err(self.unreadable(first))?;
+        let mut parts = Vec::with_capacity(count);
+        for number in 1..=count {
+            let id = text(first, SK).map_err(self.unreadable(first))?;
+            self.meter.count_read();
+            match self.get(mail_item::part_key(mailbox, id, number)).await? {
+                Some(part) => parts.push(part),
+                None if self.get(key(mailbox.as_str(), id)).await?.is_none() => return Ok(None),
+                None => return Err(self.unreadable(first)(ItemError::Missing("part"))),
+            }
+        }
+        Ok(Some(parts))
+    }
+
+    /// The keys of the parts that go with the mail whose segment this is. What is in parts in the mailbox does not fit into one row of the log either.
+    async fn parts_to_delete(&self, segment: &Row, mailbox: &MailboxName, mail: &[String]) -> Result<Vec<Item>, Fault> {
+        let ([id], Row::Segment(Segment { codec: CODEC_PART, .. })) = (mail, segment) else { return Ok(Vec::new()) };
+        self.meter.count_read();
+        let Some(first) = self.get(key(mailbox.as_str(), id.as_str())).await? else { return Ok(Vec::new()) };
+        let count = mail_item::part_count(&first).map_err(self.unreadable(&first))?;
+        Ok((1..=count).map(|number| mail_item::part_key(mailbox, id, number)).collect())
+    }
+
+    async fn post_in_parts(&self, mail: mail_item::Encoded) -> Outcome<bool> {
+        let items = match post(&self.table, &mail) {
+            Ok(items) => items,
+            Err(error) => return Outcome::NotDone(Fault::new(FaultCode::InvalidConfig, error.to_string())),
+        };
+        match self.send_move(items, None).await {
+            Ok(()) => Outcome::Done(true),
+            Err(Refused::Conditions(_)) => Outcome::Done(false),
+            Err(Refused::OtherParameters(fault) | Refused::Fault(fault)) => fault.outcome(),
+        }
+    }
+
     /// The segment and the mail, as a transaction has them.
-    fn move_items(&self, item: Item, mailbox: &MailboxName, mail: &[String]) -> Result<Vec<TransactWriteItem>, BuildError> {
+    fn move_items(
+        &self,
+        item: Item,
+        mailbox: &MailboxName,
+        mail: &[String],
+        parts: Vec<Item>,
+    ) -> Result<Vec<TransactWriteItem>, BuildError> {
         let put = Put::builder()
             .table_name(&self.table)
             .set_item(Some(item))
@@ -51,6 +94,10 @@ impl DynamoOutbox {
                 .condition_expression("attribute_exists(#pk)")
                 .expression_attribute_names("#pk", PK)
                 .build()?;
+            items.push(TransactWriteItem::builder().delete(delete).build());
+        }
+        for part in parts {
+            let delete = Delete::builder().table_name(&self.table).set_key(Some(part)).build()?;
             items.push(TransactWriteItem::builder().delete(delete).build());
         }
         Ok(items)
@@ -90,11 +137,17 @@ impl DynamoOutbox {
 #[async_trait]
 impl Mailbox for DynamoOutbox {
     async fn post(&self, mailbox: &MailboxName, mail: &Mail) -> Outcome<bool> {
-        let item = match mail_row(&self.table, mailbox, mail) {
-            Ok(item) => item,
+        let mail = match mail_rows(mailbox, mail) {
+            Ok(mail) => mail,
             Err(fault) => return Outcome::NotDone(fault),
         };
-        let request = self.put(item).condition_expression("attribute_not_exists(#pk)").expression_attribute_names("#pk", PK);
+        if !mail.parts.is_empty() {
+            return match fits_transaction(mail.size()) {
+                Ok(()) => self.post_in_parts(mail).await,
+                Err(fault) => Outcome::NotDone(fault),
+            };
+        }
+        let request = self.put(mail.first).condition_expression("attribute_not_exists(#pk)").expression_attribute_names("#pk", PK);
         self.conditional(request).await
     }
 
@@ -111,7 +164,8 @@ impl Mailbox for DynamoOutbox {
                 .set_exclusive_start_key(start);
             let (items, last) = self.send_query(request).await?;
             for item in &items {
-                let mail = mail_item::decode(item).map_err(self.unreadable(item))?;
+                let Some(parts) = self.parts_of(mailbox, item).await? else { continue };
+                let mail = mail_item::decode(item, &parts).map_err(self.unreadable(item))?;
                 bytes += mail.entry.message.weight();
                 if bytes > MAX_MOVE_BYTES && !found.is_empty() {
                     return Ok(found);
@@ -134,7 +188,11 @@ impl Mailbox for DynamoOutbox {
         if let Err(fault) = fits(&self.table, &item) {
             return Outcome::NotDone(fault);
         }
-        let items = match self.move_items(item, mailbox, mail) {
+        let parts = match self.parts_to_delete(segment, mailbox, mail).await {
+            Ok(parts) => parts,
+            Err(fault) => return Outcome::NotDone(fault),
+        };
+        let items = match self.move_items(item, mailbox, mail, parts) {
             Ok(items) => items,
             Err(error) => return Outcome::NotDone(Fault::new(FaultCode::InvalidConfig, error.to_string())),
         };
@@ -156,11 +214,37 @@ impl Mailbox for DynamoOutbox {
     }
 }
 
-/// The row of `mail`, if it is one.
-pub(crate) fn mail_row(table: &str, mailbox: &MailboxName, mail: &Mail) -> Result<Item, Fault> {
-    let body = mail.pack()?;
-    let item = mail_item::encode(mailbox, mail, &body);
-    fits(table, &item).map(|()| item)
+/// What a transaction takes of items, those included that it deletes.
+const MAX_TRANSACTION_BYTES: usize = 4_000_000;
+
+/// The rows of `mail`.
+pub(crate) fn mail_rows(mailbox: &MailboxName, mail: &Mail) -> Result<mail_item::Encoded, Fault> {
+    Ok(mail_item::encode(mailbox, mail, &mail.pack()?))
+}
+
+/// The put of a piece of mail that does not stand yet, its own row first.
+pub(crate) fn post(table: &str, mail: &mail_item::Encoded) -> Result<Vec<TransactWriteItem>, BuildError> {
+    let first = Put::builder()
+        .table_name(table)
+        .set_item(Some(mail.first.clone()))
+        .condition_expression("attribute_not_exists(pk)")
+        .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::None)
+        .build()?;
+    let mut items = vec![TransactWriteItem::builder().put(first).build()];
+    for part in &mail.parts {
+        let put = Put::builder().table_name(table).set_item(Some(part.clone())).build()?;
+        items.push(TransactWriteItem::builder().put(put).build());
+    }
+    Ok(items)
+}
+
+/// Whether a transaction takes so many bytes.
+pub(crate) fn fits_transaction(bytes: usize) -> Result<(), Fault> {
+    if bytes > MAX_TRANSACTION_BYTES {
+        let detail = format!("{bytes} bytes in one transaction: DynamoDB takes {MAX_TRANSACTION_BYTES}");
+        return Err(Fault::new(FaultCode::PayloadTooLarge, detail));
+    }
+    Ok(())
 }
 
 /// Whether `item` is not larger than DynamoDB takes.

@@ -1,6 +1,7 @@
 //! Local stand-ins for AWS, started by the tests and killed when they end.
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+pub mod destination;
 pub mod emulator;
 pub mod scripted;
 

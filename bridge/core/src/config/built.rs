@@ -4,54 +4,31 @@
 
 use super::Loaded;
 use super::fault::{Fault, Severity};
-use super::model::{Config, StoreKind};
 
 /// Fields that are refused wherever they are written. `[]` stands for any element of a list.
 const FIELDS: &[(&str, &str)] = &[
     ("receivers[].options.credentials_uri", "credentials from elsewhere than the AWS chain"),
     ("senders[].options.credentials_uri", "credentials from elsewhere than the AWS chain"),
-    ("stores.dlq.auto_redrive_window", "redrive when a subscription returns"),
-    ("stores.outbox.options.compaction_grace", "keeping settled messages"),
-    ("stores.outbox.options.retention", "keeping settled messages"),
 ];
-
-/// A use of something that is refused: the path, and what it is.
-type Use = (String, &'static str);
-
-/// What is refused for its value, or where nothing is written.
-const USES: &[fn(&Config) -> Vec<Use>] = &[|config| {
-    let kept = config.stores.dlq.as_ref().filter(|dlq| dlq.kind != StoreKind::Dynamodb && dlq.options.retention.is_some());
-    kept.map(|_| ("stores.dlq.options.retention".to_owned(), "deleting old dead letters outside DynamoDB")).into_iter().collect()
-}];
 
 /// Everything in the configuration that this release does not carry out, in the order of the files.
 #[must_use]
 pub fn not_built(loaded: &Loaded) -> Vec<Fault> {
-    let mut uses: Vec<Use> = USES.iter().flat_map(|find| find(&loaded.config)).collect();
-    for path in loaded.positions.places.keys() {
-        let pattern = without_indices(path);
-        if let Some((_, what)) = FIELDS.iter().find(|(field, _)| *field == pattern) {
-            uses.push((path.clone(), what));
-        }
-    }
-    let mut faults: Vec<Fault> = uses.into_iter().map(|(path, what)| fault(loaded, path, what)).collect();
+    let named = |path: &String| FIELDS.iter().find(|(field, _)| *field == without_indices(path)).map(|(_, what)| *what);
+    let written = loaded.positions.places.keys();
+    let mut faults: Vec<Fault> = written.filter_map(|path| Some(fault(loaded, path.clone(), named(path)?))).collect();
     faults.sort_by(|a, b| loaded.positions.order(a).cmp(&loaded.positions.order(b)));
     faults
 }
 
 fn fault(loaded: &Loaded, path: String, what: &str) -> Fault {
-    let remedy = if loaded.is_set(&path) {
-        "remove it, or wait for a release that has it".to_owned()
-    } else {
-        "leave it out, or wait for a release that has it".to_owned()
-    };
     Fault {
         code: "E_NOT_BUILT",
         severity: Severity::Error,
         at: loaded.position(&path),
         message: format!("`{}` is valid, but this release does not do {what} yet", path.rsplit('.').next().unwrap_or(&path)),
         path,
-        remedy,
+        remedy: "remove it, or wait for a release that has it".to_owned(),
     }
 }
 
@@ -112,19 +89,5 @@ mod tests {
     fn nothing_of_the_clustered_scenario_is_refused() {
         let text = include_str!("../../../../tests/vectors/scenario.yaml");
         assert_eq!(not_built(&load(&[Source { name: "s", text }], &|_| None).unwrap()), []);
-    }
-
-    #[test]
-    fn what_nothing_would_read_is_refused() {
-        let refused = |text: &str| {
-            not_built(&load(&[Source { name: "s", text }], &|_| None).unwrap()).into_iter().map(|fault| fault.path).collect::<Vec<_>>()
-        };
-        let clustered = include_str!("../../../../tests/fixtures/valid/clustered_ha.yaml");
-        assert_eq!(refused(clustered), Vec::<String>::new());
-        let kept = |kind: &str| clustered.replace("  dlq:\n    type: dynamodb", &format!("  dlq:\n    type: {kind}"));
-        assert_eq!(refused(&kept("dynamodb\n    options: {retention: 30d}")), Vec::<String>::new());
-        let alone = include_str!("../../../../tests/fixtures/valid/standalone_memory.yaml");
-        let alone = alone.replace("dlq:\n    type: memory\n    options: {", "dlq:\n    type: memory\n    options: {retention: 30d, ");
-        assert_eq!(refused(&alone), ["stores.dlq.options.retention"]);
     }
 }

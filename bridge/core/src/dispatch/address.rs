@@ -47,12 +47,18 @@ impl Address {
         Some(Self(parts))
     }
 
+    /// Whether it comes to something else for each message.
+    #[must_use]
+    pub fn has_placeholders(&self) -> bool {
+        self.0.iter().any(|part| matches!(part, Part::Header(_)))
+    }
+
     /// What it comes to for `message`: `None` where it has no placeholders, and stands as it is.
     ///
     /// # Errors
     /// The first header that the message does not have, or has empty.
     pub fn of(&self, message: &Message) -> Result<Option<Arc<str>>, &str> {
-        if !self.0.iter().any(|part| matches!(part, Part::Header(_))) {
+        if !self.has_placeholders() {
             return Ok(None);
         }
         let mut text = String::new();

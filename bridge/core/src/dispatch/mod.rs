@@ -2,7 +2,8 @@
 //!
 //! Compiled once from the configuration. [`Dispatch::entries`] is a pure function of the message and the ids; whether its entries enter a log, or are
 //! held until their destination took them, is not decided here. Nothing is dropped here either: what finds no binding, or lacks a header that an
-//! address needs, is an entry too, with a [`Refusal`] that says why. Only what a filter takes out, where the route says so, is none.
+//! address needs, is an entry too, with a [`Refusal`] that says why. Only what a filter takes out, where the route says so, is none, and what
+//! a broker had kept, where the receiver says so.
 
 mod address;
 mod fields;
@@ -19,7 +20,7 @@ pub use rules::{Condition, ConditionError, MAX_REGEX_CHARS, regex};
 use processors::{Processed, process};
 
 use crate::config::Config;
-use crate::config::model::{DispatchMode, OnFailure, Resolver, ResolverKind, Route};
+use crate::config::model::{DispatchMode, OnFailure, Resolver, ResolverKind, Retained, Route};
 use crate::identity::{EntryId, IdSequence};
 use crate::message::{Entry, Message, Refusal};
 use crate::outcome::FaultCode;
@@ -29,10 +30,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use thiserror::Error;
 
+/// Stands for the receiver of a message that none asked for: the broker still keeps a subscription of an earlier configuration.
+pub const NO_RECEIVER: &str = "";
+
 /// A message that came.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival<'m> {
-    /// The receiver that it came by.
+    /// The receiver that it came by; [`NO_RECEIVER`] where none asked for it.
     pub receiver: &'m Arc<str>,
     /// When, by this host's wall clock.
     pub received_at: UnixMillis,
@@ -45,6 +49,8 @@ pub struct Arrival<'m> {
 pub struct Dispatch {
     bridge: String,
     routes: Vec<RouteDispatch>,
+    /// Whether what no receiver asked for is kept as a dead letter. Else it goes on like a message of the first receiver.
+    keeps_unasked: bool,
 }
 
 /// What became of a message.
@@ -54,6 +60,8 @@ pub struct Dispatched {
     pub entries: Vec<Entry>,
     /// The routes that filtered it out and keep nothing of it.
     pub filtered: Vec<Arc<str>>,
+    /// The routes whose receiver skips it, because the broker had kept it.
+    pub retained: Vec<Arc<str>>,
 }
 
 #[derive(Clone, Debug)]
@@ -65,6 +73,7 @@ struct RouteDispatch {
     fan_out: bool,
     steps: Vec<Step>,
     keeps_filtered: bool,
+    skips_retained: bool,
     trusts: bool,
 }
 
@@ -134,7 +143,7 @@ impl Dispatch {
     /// The first of them that cannot be compiled.
     pub fn compile<'c>(config: &'c Config, routes: impl IntoIterator<Item = &'c Route>) -> Result<Self, DispatchError> {
         let routes = routes.into_iter().map(|route| RouteDispatch::compile(config, route)).collect::<Result<_, _>>()?;
-        Ok(Self { bridge: config.bridge.id.to_string(), routes })
+        Ok(Self { bridge: config.bridge.id.to_string(), routes, keeps_unasked: config.stores.dlq.is_some() })
     }
 
     /// Without a configuration: what comes by a receiver goes, by each of its routes, to the first binding that is told of that route. Each of `legs` is
@@ -151,24 +160,36 @@ impl Dispatch {
                     fan_out: false,
                     steps: Vec::new(),
                     keeps_filtered: false,
+                    skips_retained: false,
                     trusts: false,
                 });
             }
         }
-        Self { bridge: String::new(), routes }
+        Self { bridge: String::new(), routes, keeps_unasked: false }
     }
 
-    /// The entries of a message.
+    /// The entries of a message. What no receiver asked for is the first one's; where there is a store for dead letters each entry is refused for that,
+    /// and keeps the binding that it would have gone to.
     #[must_use]
     pub fn entries(&self, arrival: &Arrival<'_>, ids: &mut IdSequence) -> Dispatched {
         let mut dispatched = Dispatched::default();
+        let unasked = &**arrival.receiver == NO_RECEIVER;
+        let receiver = self.routes.first().filter(|_| unasked).map_or(arrival.receiver, |first| &first.receiver);
+        let arrival = &Arrival { receiver, ..*arrival };
         for route in self.routes.iter().filter(|route| route.receiver == *arrival.receiver) {
+            if arrival.message.retain && route.skips_retained {
+                dispatched.retained.push(Arc::clone(&route.id));
+                continue;
+            }
             let mut message = arrival.message.clone();
             let hops = headers::strip(&mut message, route.trusts);
             match route.handle(&mut message, hops) {
                 Some(ways) => {
                     let last = ways.len().saturating_sub(1);
-                    for (nth, way) in ways.into_iter().enumerate() {
+                    for (nth, mut way) in ways.into_iter().enumerate() {
+                        if unasked && self.keeps_unasked {
+                            way.refusal.get_or_insert_with(subscription_removed);
+                        }
                         // Most messages go one way: that one gets the message itself.
                         let mut copy = if nth == last { core::mem::take(&mut message) } else { message.clone() };
                         if way.marks || hops > 0 {
@@ -211,6 +232,11 @@ impl Dispatch {
         (entry.binding, entry.address, entry.refusal) = (way.binding, way.address, way.refusal);
         entry
     }
+}
+
+fn subscription_removed() -> Refusal {
+    let detail = "no filter of the configuration asks for its topic: the broker kept a subscription of an earlier one; it is put back once such a filter is added again";
+    Refusal { code: FaultCode::SubscriptionRemoved, detail: detail.to_owned() }
 }
 
 /// Where a message goes, or why it goes nowhere.
@@ -301,6 +327,7 @@ impl RouteDispatch {
             fan_out,
             steps: route.processors.iter().map(step).collect::<Result<_, _>>()?,
             keeps_filtered: route.policy.on_filtered == OnFailure::Dlq,
+            skips_retained: config.receiver(&route.receiver_id).is_some_and(|receiver| receiver.options.retained == Retained::Skip),
             trusts: route.trust_bridge_headers,
         })
     }

@@ -10,7 +10,7 @@ mod sweep;
 
 pub use adopt::{Kept, LEASE_TTL, claim, is_owned, orphaned_since, patience, release, upkeep, why_kept};
 pub use request::{At, DEFAULT_MAX_ITEMS, MAX_MAX_ITEMS, Request};
-pub use survey::{ANCHOR_RETENTION, Garbage, Survey, garbage, may_remove};
+pub use survey::{ANCHOR_RETENTION, Collector, Garbage, Survey, may_remove};
 pub use sweep::{Step, Sweep, SweepEnd, SweepOptions};
 
 use crate::dead_letter::Destination;

@@ -2,6 +2,7 @@
 
 use super::{Doom, Judge};
 use crate::identity::{Position, Slot};
+use crate::log::kept::Slots;
 use crate::log::loader::Loader;
 use crate::log::{Call, Page};
 use crate::outcome::Fault;
@@ -24,18 +25,64 @@ pub struct Garbage {
     pub anchors: Vec<Slot>,
 }
 
-/// What of `page` may be deleted: at or below the durable head `drained`, and never the tail row, which marks the log's position.
-#[must_use]
-pub fn garbage(page: &Page, drained: Slot, tail: Slot, now: UnixMillis) -> Garbage {
-    let mut garbage = Garbage::default();
-    for (slot, row) in page.rows.iter().filter(|(slot, _)| *slot <= drained && *slot < tail && *slot > Slot::HEAD) {
-        match row {
-            Row::Anchor(anchor) if now.since(anchor.opened_at) < ANCHOR_RETENTION => {}
-            Row::Anchor(_) => garbage.anchors.push(*slot),
-            _ => garbage.segments.push(*slot),
-        }
+/// What of a log may be deleted, page after page from its first slot: at or below the durable head, and never the tail row, which marks the log's position.
+///
+/// Where settled segments are kept for a time, only those go that were settled that long ago. When that was a row tells that was written later: every
+/// slot up to its `drained` was settled then.
+#[derive(Clone, Debug)]
+pub struct Collector {
+    drained: Slot,
+    tail: Slot,
+    keep: Duration,
+    /// Every slot up to this one was settled at least `keep` ago.
+    line: Slot,
+    /// Segments above `line`, of earlier pages.
+    undecided: Slots,
+    /// The last row was written too lately: of what follows nothing goes yet.
+    through: bool,
+}
+
+impl Collector {
+    /// For the log whose head and tail these are.
+    #[must_use]
+    pub fn new(drained: Slot, tail: Slot, keep: Duration) -> Self {
+        let line = if keep.is_zero() { drained } else { Slot::HEAD };
+        Self { drained, tail, keep, line, undecided: Slots::default(), through: false }
     }
-    garbage
+
+    /// Whether reading on would find nothing more that may be deleted.
+    #[must_use]
+    pub const fn is_through(&self) -> bool {
+        self.through
+    }
+
+    /// What may be deleted of this page and of those before that could not be decided.
+    pub fn collect(&mut self, page: &Page, now: UnixMillis) -> Garbage {
+        let mut garbage = Garbage::default();
+        for (slot, row) in page.rows.iter().filter(|(slot, _)| *slot > Slot::HEAD) {
+            let written_at = match row {
+                Row::Anchor(anchor) => anchor.opened_at,
+                Row::Segment(segment) => segment.created_at,
+            };
+            self.through = now.since(written_at) < self.keep;
+            if !self.through {
+                self.line = self.line.max(row.drained().min(self.drained));
+            }
+            if *slot > self.drained || *slot >= self.tail {
+                continue;
+            }
+            match row {
+                Row::Anchor(anchor) if now.since(anchor.opened_at) < ANCHOR_RETENTION => {}
+                Row::Anchor(_) => garbage.anchors.push(*slot),
+                Row::Segment(_) => self.undecided.insert(*slot),
+            }
+        }
+        garbage.segments = self.undecided.up_to(self.line).collect();
+        for slot in &garbage.segments {
+            self.undecided.remove(*slot);
+        }
+        garbage
+    }
 }
 
 /// Whether a retired log may be removed as a whole: nothing waits in it, and its tail is an anchor that is old enough.

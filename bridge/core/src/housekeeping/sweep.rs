@@ -36,6 +36,8 @@ pub struct SweepOptions {
     pub judge: Judge,
     /// Entries that it moves at most.
     pub max_entries: u64,
+    /// Whether it leaves what it settled to a later run, because settled rows are kept for a time.
+    pub keeps_settled: bool,
 }
 
 /// What to do next. One at a time: ask again once it was answered.
@@ -238,9 +240,10 @@ impl Sweep {
             self.head = Some(snapshot);
             return Some(Step::Call(Call::PutHead { head }));
         }
-        let deletable = self.settled.deletable_count(self.writer.tail());
+        let line = if self.options.keeps_settled { Slot::HEAD } else { Slot(u64::MAX) };
+        let deletable = self.settled.deletable_count(self.writer.tail(), line);
         if deletable >= DELETE_AT_ONCE || finishing && deletable > 0 {
-            self.deleting = self.settled.deletable(self.writer.tail(), DELETE_AT_ONCE);
+            self.deleting = self.settled.deletable(self.writer.tail(), line, DELETE_AT_ONCE);
             return Some(Step::Call(Call::Delete { slots: self.deleting.clone() }));
         }
         None
@@ -295,7 +298,7 @@ impl Sweep {
                 self.loader = Loader::new(drained, head, STAGED_BYTES);
                 self.anchor = Some(anchor);
             }
-            Some(WriterEvent::Stored(_) | WriterEvent::MailGone(_) | WriterEvent::Retired) | None => {}
+            Some(WriterEvent::Stored(_) | WriterEvent::MailGone { .. } | WriterEvent::Retired) | None => {}
         }
     }
 

@@ -7,6 +7,7 @@ use crate::rows::{Anchor, CODEC_POSTCARD_ZSTD, Row, Segment, pack};
 use core::time::Duration;
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 
 const NOW: UnixMillis = UnixMillis(1_772_366_400_000);
 const TTL: Duration = Duration::from_secs(45);
@@ -109,7 +110,7 @@ proptest! {
     fn only_garbage_is_garbage(rows in rows(), drained in 0_u64..45) {
         let tail = rows.last().unwrap().0;
         let page = Page { rows: rows.clone(), next_after: None };
-        let found = garbage(&page, Slot(drained), tail, NOW);
+        let found = Collector::new(Slot(drained), tail, Duration::ZERO).collect(&page, NOW);
         for (slot, row) in &rows {
             let below = *slot <= Slot(drained) && *slot < tail;
             match row {
@@ -117,5 +118,41 @@ proptest! {
                 _ => prop_assert_eq!(found.segments.contains(slot), below),
             }
         }
+    }
+    /// Of a log that was written in order, exactly what a row of the time before tells of is deleted, however the pages are cut.
+    #[test]
+    fn what_was_settled_lately_is_kept(steps in proptest::collection::vec((0_u64..5, 0_u64..3), 2..40), cuts in proptest::collection::vec(1_usize..6, 40), keep in 1_u64..60) {
+        let (mut rows, mut minutes, mut settled) = (Vec::new(), 0, 0_u64);
+        for (slot, (pause, more)) in (1..).zip(&steps) {
+            minutes += pause;
+            settled = (settled + more).min(slot - 1);
+            rows.push((Slot(slot), minutes, settled));
+        }
+        let (tail, drained) = (rows.last().unwrap().0, Slot(settled));
+        let now = UnixMillis(minutes * 60_000);
+        let row = |minutes: u64, settled: u64| Row::Segment(Segment {
+            epoch: Epoch(1),
+            segment_id: Id128(2),
+            count: 0,
+            codec: CODEC_POSTCARD_ZSTD,
+            body: pack(&[]).unwrap(),
+            created_at: UnixMillis(minutes * 60_000),
+            earliest_expiry: None,
+            drained: Slot(settled),
+        });
+        let mut collector = Collector::new(drained, tail, Duration::from_secs(keep * 60));
+        let mut deleted = BTreeSet::new();
+        // Pages go as far as the head.
+        let mut left: Vec<_> = rows.iter().filter(|(slot, ..)| *slot <= drained).collect();
+        for cut in cuts {
+            let some: Vec<_> = left.drain(..cut.min(left.len())).map(|(slot, minutes, settled)| (*slot, row(*minutes, *settled))).collect();
+            deleted.extend(collector.collect(&Page { rows: some, next_after: None }, now).segments);
+            if collector.is_through() {
+                break;
+            }
+        }
+        let line = rows.iter().filter(|(slot, at, _)| *slot <= drained && minutes - at >= keep).map(|(.., settled)| *settled).max().unwrap_or(0);
+        let expected: BTreeSet<Slot> = (1..=line).map(Slot).filter(|slot| *slot < tail).collect();
+        prop_assert_eq!(deleted, expected);
     }
 }

@@ -3,6 +3,7 @@
 //! A log has one writer at a time. Nothing stops an old one but the store's put-if-absent: a new writer raises an anchor at the first free
 //! slot and confirms that it is the tail before it does anything else, so whatever an old writer still tries lands on a taken slot.
 
+pub mod kept;
 pub mod loader;
 pub mod parts;
 pub mod patience;

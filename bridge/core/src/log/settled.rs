@@ -1,5 +1,6 @@
 //! Which entries of the log are settled, how much of that is durable, and which rows are garbage.
 
+use super::kept::Slots;
 use crate::identity::{Position, Slot};
 use crate::rows::SettledRange;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,9 +14,9 @@ struct SlotProgress {
     durable: usize,
 }
 
-/// A settled segment that still stands in the store.
+/// A settled segment above the durable head.
 #[derive(Clone, Copy, Debug, Default)]
-struct Garbage {
+struct Complete {
     total: usize,
     /// How many of its settlements the store does not know of.
     exposed: usize,
@@ -37,8 +38,10 @@ pub struct Settled {
     drained: Slot,
     durable: Slot,
     above: BTreeMap<Slot, SlotProgress>,
-    /// Settled segments not yet deleted.
-    garbage: BTreeMap<Slot, Garbage>,
+    /// Settled segments above the durable head.
+    complete: BTreeMap<Slot, Complete>,
+    /// Settled segments at or below the durable head, which still stand in the store.
+    garbage: Slots,
     settled_ahead: usize,
     exposed: usize,
 }
@@ -148,7 +151,7 @@ impl Settled {
             let (slot, progress) = first.remove_entry();
             self.settled_ahead -= progress.settled.len();
             let total = progress.settled.len();
-            self.garbage.insert(slot, Garbage { total, exposed: total - progress.durable });
+            self.complete.insert(slot, Complete { total, exposed: total - progress.durable });
         }
         let line = self.above.first_key_value().map_or(self.loaded, |(slot, _)| Slot(slot.0 - 1));
         self.drained = self.drained.max(line);
@@ -157,8 +160,10 @@ impl Settled {
     /// The store now knows that every slot up to `slot` is settled.
     pub fn made_durable(&mut self, slot: Slot) {
         self.durable = self.durable.max(slot);
-        for (_, garbage) in self.garbage.range_mut(..=slot) {
-            self.exposed -= core::mem::take(&mut garbage.exposed);
+        while let Some(first) = self.complete.first_entry().filter(|first| *first.key() <= slot) {
+            let (slot, complete) = first.remove_entry();
+            self.exposed -= complete.exposed;
+            self.garbage.insert(slot);
         }
     }
 
@@ -176,11 +181,11 @@ impl Settled {
                 let news = count.saturating_sub(progress.durable);
                 progress.durable += news;
                 self.exposed -= news;
-            } else if let Some(garbage) = self.garbage.get_mut(slot) {
+            } else if let Some(complete) = self.complete.get_mut(slot) {
                 // Completed while the row was being written: what came after the snapshot is still exposed.
-                let rest = garbage.exposed.min(garbage.total.saturating_sub(*count));
-                self.exposed -= garbage.exposed - rest;
-                garbage.exposed = rest;
+                let rest = complete.exposed.min(complete.total.saturating_sub(*count));
+                self.exposed -= complete.exposed - rest;
+                complete.exposed = rest;
             }
         }
         self.made_durable(snapshot.drained);
@@ -207,29 +212,33 @@ impl Settled {
         ranges
     }
 
-    /// At most `limit` segments that may be deleted: at or below the durable head, and below `tail`, which marks the log's position.
+    /// At most `limit` segments that may be deleted: at or below the durable head and `line`, and below `tail`, which marks the log's position.
     #[must_use]
-    pub fn deletable(&self, tail: Slot, limit: usize) -> Vec<Slot> {
-        self.garbage.range(..=self.durable).map(|(slot, _)| *slot).filter(|slot| *slot < tail).take(limit).collect()
+    pub fn deletable(&self, tail: Slot, line: Slot, limit: usize) -> Vec<Slot> {
+        self.garbage.up_to(Self::last(tail, line)).take(limit).collect()
     }
 
     /// How many segments may be deleted.
     #[must_use]
-    pub fn deletable_count(&self, tail: Slot) -> usize {
-        self.garbage.range(..=self.durable).filter(|(slot, _)| **slot < tail).count()
+    pub fn deletable_count(&self, tail: Slot, line: Slot) -> usize {
+        self.garbage.count_up_to(Self::last(tail, line))
+    }
+
+    fn last(tail: Slot, line: Slot) -> Slot {
+        line.min(Slot(tail.0.saturating_sub(1)))
     }
 
     /// Notes a segment at or below the durable head that an earlier owner left behind.
     pub fn found_garbage(&mut self, slot: Slot) {
-        if slot <= self.durable {
-            self.garbage.entry(slot).or_default();
+        if slot <= self.durable && slot > Slot::HEAD {
+            self.garbage.insert(slot);
         }
     }
 
     /// The segments are gone.
     pub fn deleted(&mut self, slots: &[Slot]) {
         for slot in slots {
-            self.garbage.remove(slot);
+            self.garbage.remove(*slot);
         }
     }
 }
@@ -239,6 +248,8 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
     use super::*;
     use proptest::prelude::*;
+
+    const ANY: Slot = Slot(u64::MAX);
 
     fn at(slot: u64, index: u32) -> Position {
         Position { slot: Slot(slot), index }
@@ -279,9 +290,10 @@ mod tests {
             settled.load(Slot(slot), 1);
             settled.settle(at(slot, 0));
         }
-        assert!(settled.deletable(Slot(3), 10).is_empty());
+        assert!(settled.deletable(Slot(3), ANY, 10).is_empty());
         settled.made_durable(Slot(3));
-        assert_eq!(settled.deletable(Slot(3), 10), vec![Slot(1), Slot(2)]);
+        assert_eq!(settled.deletable(Slot(3), ANY, 10), vec![Slot(1), Slot(2)]);
+        assert_eq!((settled.deletable(Slot(3), Slot(1), 10), settled.deletable_count(Slot(3), Slot(1))), (vec![Slot(1)], 1));
     }
 
     proptest! {

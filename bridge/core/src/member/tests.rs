@@ -63,6 +63,7 @@ fn options() -> (MemberOptions, OwnerOptions) {
         segment: SegmentOptions::default(),
         send_linger: Duration::from_millis(10),
         max_settled_ahead: 100,
+        keep_settled: core::time::Duration::ZERO,
         memory_entries: 100,
         memory_bytes: 1 << 20,
         entry_id_base: 1,

@@ -31,6 +31,8 @@ catalog! {
             "Messages that the destination accepted.";
         DlqEntries = Counter Count [Route, FaultCode] "dlq_entries_total" "DLQEntries"
             "Messages that were kept as dead letters, by the fault's code. Any increase wants a look.";
+        DlqDeleted = Counter Count [] "dlq_deleted_total" "DLQDeleted"
+            "Dead letters that were deleted because they were older than stores.dlq.options.retention. DynamoDB deletes those by itself, uncounted.";
         MessagesDropped = Counter Count [Route, DropReason] "messages_dropped_total" "MessagesDropped"
             "Messages that were dropped on purpose, by reason.";
         MessagesExpired = Counter Count [Route] "messages_expired_total" "MessagesExpired"
@@ -96,7 +98,9 @@ catalog! {
         StoreReadCalls = Counter Count [] "store_read_calls_total" "StoreReadCalls"
             "Calls that read rows of a log: constant in steady state.";
         SqsRequests = Counter Count [Sender] "sqs_requests_total" "SQSRequests"
-            "Requests made to SQS; for a sender of MQTT the messages published.";
+            "Requests made to SQS.";
+        MqttPublished = Counter Count [Sender] "mqtt_published_total" "MQTTPublished"
+            "Messages that were published to the broker of a sender's session, by all senders of that session together.";
         Connected = Gauge None [Session] "connected" "MQTTConnected"
             "1 while the session is connected to its broker.";
         SubscriptionsWanted = Gauge Count [Session] "subscriptions_wanted" "SubscriptionsWanted"
@@ -119,10 +123,6 @@ catalog! {
             "Leases of this process that it lost, or had to let go because they could not be renewed in time.";
         LeaseRenewFailures = Counter Count [Session] "lease_renew_failures_total" "LeaseRenewFailures"
             "Renewals that failed or had no answer. A lease is let go after max_renew_fails of them in a row.";
-        HttpPosts = Counter Count [Receiver, PostResult] "http_posts_total" "HTTPPosts"
-            "Messages posted to a receiver, by what became of them: accepted and repeated (the id was accepted before) by this process, forwarded to the owner; refused for what they are, or unavailable: the caller comes again.";
-        RouteOwnerUnknown = Counter Count [Receiver, UnknownOwner] "route_owner_unknown_total" "RouteOwnerUnknown"
-            "Posts that found no owner of their session, by reason: lease_expired and lease_unowned pass with a failover.";
         FleetWorkers = Gauge Count [] "fleet_workers" "FleetWorkers"
             "Processes of the role worker that live, as the control process counts them: by their rows, and by what ECS says of their tasks where it is asked.";
         AzSpread = Gauge Count [] "az_spread" "AzSpread"
@@ -133,6 +133,10 @@ catalog! {
             "Processes that have the session: whom the lease row names and gives signs of life, and whoever tells that it serves besides. Told by the control process; 1 where all is well.";
         FleetFailover = Histogram Seconds [Session, FailoverCause] "fleet_failure_to_full_seconds" "FleetFailureToFullDuration"
             "Time from a failure to a successor's full service, seen from outside by the control process: from the end of the owner's task or its last renewal, by the wall clocks of several hosts.";
+        HttpPosts = Counter Count [Receiver, PostResult] "http_posts_total" "HTTPPosts"
+            "Messages posted to a receiver, by what became of them: accepted and repeated (the id was accepted before) by this process, forwarded to the owner; refused for what they are, or unavailable: the caller comes again.";
+        RouteOwnerUnknown = Counter Count [Receiver, UnknownOwner] "route_owner_unknown_total" "RouteOwnerUnknown"
+            "Posts that found no owner of their session, by reason: lease_expired and lease_unowned pass with a failover.";
         AdoptedLogs = Counter Count [Session] "logs_adopted_total" "LogsAdopted"
             "Logs of processes that are gone which this one drained and closed: of sessions that are not owned exclusively.";
         AdmissionPaused = Gauge None [Session] "admission_paused" "AdmissionPaused"

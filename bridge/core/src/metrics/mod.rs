@@ -247,6 +247,8 @@ pub enum DropReason {
     PermanentFailure,
     /// A processor filtered it out and the route says `on_filtered: drop`.
     Filtered,
+    /// The broker had kept it for later subscribers and the receiver says `retained: skip`.
+    Retained,
     /// It belongs to no route.
     NoRoute,
     /// Quality of service 0 and no room: the broker would not have repeated it either.
@@ -255,7 +257,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// Every reason.
-    pub const ALL: &'static [Self] = &[Self::PermanentFailure, Self::Filtered, Self::NoRoute, Self::Qos0Overflow];
+    pub const ALL: &'static [Self] = &[Self::PermanentFailure, Self::Filtered, Self::Retained, Self::NoRoute, Self::Qos0Overflow];
 
     /// The name in metrics and answers.
     #[must_use]
@@ -263,6 +265,7 @@ impl DropReason {
         match self {
             Self::PermanentFailure => "permanent_failure",
             Self::Filtered => "filtered",
+            Self::Retained => "retained",
             Self::NoRoute => "no_route",
             Self::Qos0Overflow => "qos0_overflow",
         }

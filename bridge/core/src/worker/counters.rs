@@ -23,6 +23,8 @@ pub struct LegCounters {
     pub dropped: u64,
     /// Filtered out by a processor, as the policy wants.
     pub filtered: u64,
+    /// Skipped because the broker had kept them, as the receiver wants.
+    pub retained: u64,
     /// Left in the log, or not durable and not acknowledged, when the owner ended: the next owner or the source brings them again.
     pub handed_over: u64,
     /// In the log and not in memory: appended by this process and to be read back.
@@ -34,8 +36,12 @@ impl LegCounters {
     #[must_use]
     pub const fn present(&self) -> u64 {
         let came = self.received + self.mailed + self.recovered;
-        let gone = self.delivered + self.dead_lettered + self.expired + self.dropped + self.filtered + self.returned + self.handed_over;
-        came.saturating_sub(gone)
+        came.saturating_sub(self.gone())
+    }
+
+    /// What went out, or is not this owner's any more.
+    const fn gone(&self) -> u64 {
+        self.delivered + self.dead_lettered + self.expired + self.dropped + self.filtered + self.retained + self.returned + self.handed_over
     }
 
     /// Adds what a later owner of this process counted.
@@ -49,6 +55,7 @@ impl LegCounters {
         self.expired += later.expired;
         self.dropped += later.dropped;
         self.filtered += later.filtered;
+        self.retained += later.retained;
         self.handed_over += later.handed_over;
         self.unloaded += later.unloaded;
     }
@@ -82,13 +89,6 @@ impl LegStatus {
     pub fn imbalance(&self) -> i64 {
         let counters = &self.counters;
         let came = counters.received + counters.mailed + counters.recovered;
-        let gone = counters.delivered
-            + counters.dead_lettered
-            + counters.expired
-            + counters.dropped
-            + counters.filtered
-            + counters.returned
-            + counters.handed_over;
-        came.cast_signed() - (gone + self.pending + self.in_outbox + self.in_flight).cast_signed()
+        came.cast_signed() - (counters.gone() + self.pending + self.in_outbox + self.in_flight).cast_signed()
     }
 }

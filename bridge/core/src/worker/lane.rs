@@ -3,11 +3,12 @@
 use super::options::OwnerOptions;
 use crate::drain::Drain;
 use crate::identity::{Epoch, IdSequence, LaneId, Slot};
+use crate::log::kept::Keeping;
 use crate::log::loader::Loader;
 use crate::log::settled::{HeadSnapshot, Settled};
 use crate::log::writer::{LOAD_LINGERS, Writer};
 use crate::log::{Call, Page, PagePurpose};
-use crate::outcome::{Fault, Outcome};
+use crate::outcome::{Fault, FaultCode, Outcome};
 use crate::rows::{Head, Row, RowMeta};
 use crate::units::Instant;
 use core::time::Duration;
@@ -36,6 +37,8 @@ pub(super) struct Lane {
     pub id: LaneId,
     pub writer: Writer,
     pub settled: Settled,
+    /// For how long rows of settled entries are kept.
+    keeping: Keeping,
     pub loader: Loader,
     /// What the last look at the tail told, while the lane waits to go on.
     pub found: Option<Option<RowMeta>>,
@@ -67,6 +70,7 @@ impl Lane {
             id,
             writer: Writer::new(options.segment, options.owner.clone(), ids),
             settled: Settled::default(),
+            keeping: Keeping::new(options.keep_settled),
             loader: Loader::new(Slot(0), None, share),
             found: None,
             anchored: false,
@@ -92,9 +96,10 @@ impl Lane {
         self.writer.reopen();
     }
 
-    /// Its log is open.
-    pub fn opened(&mut self, head: Option<Head>, drained: Slot, anchor: Slot, share: usize) {
+    /// Its log is open. What former owners settled is kept as if it had been settled now: when it was, nobody knows.
+    pub fn opened(&mut self, now: Instant, head: Option<Head>, drained: Slot, anchor: Slot, share: usize) {
         self.settled = Settled::at(drained);
+        self.keeping.settled(now, drained);
         self.loader = Loader::new(drained, head, share);
         self.anchor = anchor;
         self.start = drained;
@@ -123,9 +128,26 @@ impl Lane {
 
     /// When to come back although nothing happened.
     pub fn wake_at(&self, now: Instant) -> impl Iterator<Item = Instant> {
-        let idle_at = (self.settled.is_behind() || self.settled.deletable_count(self.writer.tail()) > 0)
+        let idle_at = (self.settled.is_behind() || self.deletable_count(now) > 0)
             .then(|| self.writer.last_append_began().map_or(now, |began| began.plus(self.linger * LOAD_LINGERS)));
-        [self.writer.wake_at(), self.loader.wake_at(), self.head_retry_at, self.delete_retry_at, idle_at].into_iter().flatten()
+        let rest = [self.keeping.moves_at(now), idle_at];
+        [self.writer.wake_at(), self.loader.wake_at(), self.head_retry_at, self.delete_retry_at].into_iter().chain(rest).flatten()
+    }
+
+    /// The last slot whose row may be deleted once its entries are settled. Nothing is kept for people where the store has no room for what arrives.
+    fn line(&self, now: Instant) -> Slot {
+        let full = self.writer.fault().is_some_and(|fault| fault.code == FaultCode::StorageFull);
+        if full { Slot(u64::MAX) } else { self.keeping.line(now) }
+    }
+
+    fn deletable_count(&self, now: Instant) -> usize {
+        self.settled.deletable_count(self.writer.tail(), self.line(now))
+    }
+
+    /// A row that was stored tells that every slot up to this one is settled.
+    pub fn made_durable(&mut self, now: Instant, drained: Slot) {
+        self.settled.made_durable(drained);
+        self.keeping.settled(now, self.settled.durable());
     }
 
     /// The answer to the head row.
@@ -134,7 +156,10 @@ impl Lane {
         self.head_failed = !matches!(outcome, Outcome::Done(true));
         self.attempts_untold |= self.head_failed;
         match outcome {
-            Outcome::Done(true) => self.settled.snapshot_durable(&snapshot),
+            Outcome::Done(true) => {
+                self.settled.snapshot_durable(&snapshot);
+                self.keeping.settled(now, self.settled.durable());
+            }
             // A head that is further, or of a higher epoch: another owner's. The next append will be refused; nothing is taken as durable here.
             Outcome::Done(false) => self.head_retry_at = Some(now.plus(Duration::from_secs(5))),
             Outcome::NotDone(fault) | Outcome::Unknown(fault) => {
@@ -195,14 +220,16 @@ impl Lane {
         }
         if self.deleting.is_none() && self.delete_retry_at.is_none_or(|at| now >= at) {
             self.delete_retry_at = None;
-            let count = self.settled.deletable_count(self.writer.tail());
+            let count = self.deletable_count(now);
             if count >= DELETE_FROM || (count > 0 && quiet) {
-                let slots = self.settled.deletable(self.writer.tail(), DELETE_AT_ONCE);
+                let slots = self.settled.deletable(self.writer.tail(), self.line(now), DELETE_AT_ONCE);
                 self.deleting = Some(slots.clone());
                 call(Call::Delete { slots });
             }
         }
-        if let (false, Some(after)) = (self.sweeping, self.sweep_after) {
+        // Nothing of it may be deleted before, and reading it costs.
+        let line = self.line(now);
+        if let Some(after) = self.sweep_after.filter(|_| !self.sweeping && line >= self.start) {
             self.sweeping = true;
             call(Call::ReadPage { purpose: PagePurpose::Sweep, after, up_to: self.start });
         }

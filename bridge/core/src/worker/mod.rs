@@ -253,14 +253,9 @@ impl Owner {
             return self.stop_for_good(WriterEnd::Unusable(fault));
         }
         let arrival = Arrival { receiver, received_at: wall, message: &message };
-        let Dispatched { entries, filtered } = self.options.dispatch.entries(&arrival, &mut self.entry_ids);
-        for route in filtered {
-            let leg = self.options.legs.iter().position(|leg| leg.route == route);
-            if let Some(counters) = leg.and_then(|leg| self.counters.get_mut(leg)) {
-                counters.received += 1;
-                counters.filtered += 1;
-            }
-        }
+        let Dispatched { entries, filtered, retained } = self.options.dispatch.entries(&arrival, &mut self.entry_ids);
+        self.count_dropped(filtered, |counters| counters.filtered += 1);
+        self.count_dropped(retained, |counters| counters.retained += 1);
         self.deliveries.arrived(delivery, u32::try_from(entries.len()).unwrap_or(u32::MAX));
         for entry in entries {
             let entry = Arc::new(entry);
@@ -272,6 +267,17 @@ impl Owner {
                 Delivery::Logged => self.append(now, delivery, entry),
                 Delivery::Held { .. } => self.hold(now, wall, delivery, entry),
                 Delivery::Spilled { after } => self.hold_or_log(now, wall, delivery, entry, after),
+            }
+        }
+    }
+
+    /// Of what makes no entry, each route is told that it came and why it went.
+    fn count_dropped(&mut self, routes: Vec<Arc<str>>, count: impl Fn(&mut LegCounters)) {
+        for route in routes {
+            let leg = self.options.legs.iter().position(|leg| leg.route == route);
+            if let Some(counters) = leg.and_then(|leg| self.counters.get_mut(leg)) {
+                counters.received += 1;
+                count(counters);
             }
         }
     }
@@ -316,9 +322,16 @@ impl Owner {
                     lane.anchored = anchored;
                 }
             }
-            Some(WriterEvent::Opened { head, drained, anchor }) => self.lane_opened(id, head, drained, anchor),
-            Some(WriterEvent::Stored(stored)) => self.stored(id, stored),
-            Some(WriterEvent::MailGone(pieces)) => self.mail_gone(now, pieces),
+            Some(WriterEvent::Opened { head, drained, anchor }) => self.lane_opened(now, id, head, drained, anchor),
+            Some(WriterEvent::Stored(stored)) => self.stored(now, id, stored),
+            Some(WriterEvent::MailGone { pieces, strays }) => {
+                let room = self.has_room(id);
+                if let (Some(strays), Some(lane)) = (strays, self.lanes.get_mut(id.index())) {
+                    // Without room they are read back, like everything else.
+                    lane.loader.offer(strays, room);
+                }
+                self.mail_gone(now, pieces);
+            }
             Some(WriterEvent::Retired) | None => {}
         }
     }
@@ -344,10 +357,10 @@ impl Owner {
         }
     }
 
-    fn stored(&mut self, id: LaneId, stored: Stored) {
+    fn stored(&mut self, now: Instant, id: LaneId, stored: Stored) {
         let room = self.has_room(id);
         let Some(lane) = self.lanes.get_mut(id.index()) else { return };
-        lane.settled.made_durable(stored.drained());
+        lane.made_durable(now, stored.drained());
         self.effects.push(Effect::Observe(Observation::Stored {
             entries: stored.entries().len(),
             bytes: stored.bytes(),

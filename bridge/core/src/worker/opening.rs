@@ -166,10 +166,10 @@ impl Owner {
     }
 
     /// A lane's log is open: nothing of it is taken up before all are.
-    pub(super) fn lane_opened(&mut self, id: LaneId, head: Option<crate::rows::Head>, drained: Slot, anchor: Slot) {
+    pub(super) fn lane_opened(&mut self, now: Instant, id: LaneId, head: Option<crate::rows::Head>, drained: Slot, anchor: Slot) {
         let share = self.options.memory_bytes / self.lanes.len().max(1);
         if let Some(lane) = self.lanes.get_mut(id.index()) {
-            lane.opened(head, drained, anchor, share);
+            lane.opened(now, head, drained, anchor, share);
         }
     }
 }

@@ -244,6 +244,8 @@ pub struct OwnerOptions {
     pub send_linger: Duration,
     /// Entries that may be settled ahead of an older one that is not.
     pub max_settled_ahead: usize,
+    /// For how long settled rows of the log are kept, so that people can look back; zero: they are deleted as soon as it is worth a request.
+    pub keep_settled: Duration,
     /// Entries in memory at most, roughly: the rest stays in the log.
     pub memory_entries: usize,
     /// Bytes of entries in memory at most, roughly.

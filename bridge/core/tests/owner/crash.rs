@@ -87,6 +87,7 @@ fn drawn_options(life: u64, dice: &mut Dice) -> OwnerOptions {
     }
     options.memory_entries = 5 + dice.index(40);
     options.max_settled_ahead = 5 + dice.index(40);
+    options.keep_settled = ms(dice.below(3) * 40);
     options.legs[0].policy.max_in_flight = 1 + dice.index(25);
     options
 }

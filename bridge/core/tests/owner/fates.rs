@@ -1,11 +1,12 @@
 //! What becomes of entries: delivered, tried again, dead-lettered, dropped; never lost, never counted twice.
 
 use crate::support::{Rig, Store, Trouble, at_ms, entry_of, epoch, fault, message, ms, options, route};
+use causeway_core::config::model::Retained;
 use causeway_core::config::{Source, load};
 use causeway_core::dispatch::Dispatch;
 use causeway_core::identity::{Epoch, Id128, Position, Slot};
 use causeway_core::log::Call;
-use causeway_core::message::Refusal;
+use causeway_core::message::{Message, Refusal};
 use causeway_core::outcome::{FaultClass, FaultCode, Outcome};
 use causeway_core::rows::{CODEC_POSTCARD_ZSTD, Head, Row, Segment, SettledRange, pack};
 use causeway_core::units::UnixMillis;
@@ -342,6 +343,31 @@ fn what_is_filtered_out_is_acknowledged_in_its_turn_and_counted_and_not_kept() {
     assert_eq!(rig.acks.last().map(|ack| ack.ordinal), Some(3));
     let counters = rig.counters(0);
     assert_eq!((counters.received, counters.filtered, counters.delivered, rig.delivered.len()), (3, 2, 1, 1));
+}
+
+#[test]
+fn what_the_broker_had_kept_and_nobody_wants_is_acknowledged_in_its_turn_and_counted() {
+    let text = include_str!("../../../../tests/fixtures/valid/processors.yaml")
+        .replace("    processors: [quiet, aside, copy, tenant, guard]\n", "")
+        .replace("session_id: broker\n    topics", "session_id: broker\n    options: {retained: skip}\n    topics");
+    let config = load(&[Source { name: "t", text: &text }], &|_| None).unwrap().config;
+    assert_eq!(config.receivers[0].options.retained, Retained::Skip);
+    let mut options = options(1);
+    options.dispatch = Arc::new(Dispatch::compile(&config, &config.routes).unwrap());
+    options.legs[0].route = "main".into();
+    options.legs[0].destination.binding = "to-queue".to_owned();
+    let mut rig = Rig::opened(options, Store::default());
+    let kept = || Message { retain: true, ..message("kept") };
+    rig.deliver("in", kept());
+    rig.run_for(ms(1));
+    assert_eq!(rig.acks.len(), 1, "there is nothing to wait for");
+    rig.deliver("in", message("live"));
+    rig.deliver("in", kept());
+    assert_eq!(rig.acks.len(), 1, "the one before is not durable yet");
+    rig.run_to_rest();
+    assert_eq!(rig.acks.last().map(|ack| ack.ordinal), Some(3));
+    let counters = rig.counters(0);
+    assert_eq!((counters.received, counters.retained, counters.filtered, counters.delivered, rig.letters.len()), (3, 2, 0, 1, 0));
 }
 
 #[test]

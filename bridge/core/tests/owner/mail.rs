@@ -129,3 +129,80 @@ fn nothing_is_read_while_stopping_and_what_was_read_stays_where_it_is() {
     let reads = rig.calls.mail_reads;
     assert!(reads <= 2, "{reads}");
 }
+
+/// Mail that nothing shortens, over several rows.
+fn large(entry: &mut Entry) {
+    let mut state = 1_u64;
+    let noise = (0..900).map(|_| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        u8::try_from(state >> 56).unwrap_or_default()
+    });
+    entry.message.payload = noise.collect();
+}
+
+fn of_small_rows(nth: u64) -> OwnerOptions {
+    let mut options = reader(nth);
+    options.segment.max_row_bytes = 200;
+    options
+}
+
+#[test]
+fn mail_that_no_row_holds_is_moved_with_its_last_part() {
+    for trouble in [None, Some(Trouble::AnswerLost), Some(Trouble::RequestLost), Some(Trouble::Refused)] {
+        let mut rig = Rig::opened(of_small_rows(1), Store::default());
+        let mut calls = 0;
+        rig.on_call = Box::new(move |_, call| {
+            calls += usize::from(matches!(call, Call::Put { .. } | Call::MoveMail { .. }));
+            // Every other call, those that move included.
+            trouble.filter(|_| matches!(call, Call::Put { .. } | Call::MoveMail { .. }) && calls % 2 == 0)
+        });
+        post(&mut rig, 1, large);
+        post(&mut rig, 2, |_| {});
+        rig.event(Event::MailHint);
+        rig.run_for(ms(20_000));
+        assert_eq!(rig.delivered.values().copied().collect::<Vec<_>>(), [1, 1], "{trouble:?}");
+        assert!(rig.store.mail.is_empty() && rig.end.is_none());
+        let status = rig.owner.status(rig.wall());
+        assert_eq!((status.legs[0].counters.mailed, status.legs[0].counters.delivered), (2, 2));
+    }
+}
+
+#[test]
+fn parts_whose_mail_is_gone_are_nothing_and_are_passed() {
+    let mut rig = Rig::opened(of_small_rows(1), Store::default());
+    rig.run_for(ms(100));
+    post(&mut rig, 1, large);
+    rig.event(Event::MailHint);
+    let before = rig.calls.puts;
+    rig.run_while(|rig| rig.calls.puts < before + 2);
+    rig.store.mail.clear();
+    rig.run_for(ms(1_000));
+    for nth in 0..5 {
+        rig.deliver("in", message(&format!("{nth}")));
+        rig.run_for(ms(100));
+    }
+    rig.run_for(ms(5_000));
+    assert_eq!(rig.delivered.len(), 5);
+    assert_eq!(rig.acks.last().map(|last| last.ordinal), Some(5));
+    rig.stop_within(ms(5_000));
+    rig.run_while(|rig| rig.end.is_none());
+    assert_eq!(rig.end, Some(End::Stopped { unsettled: 0 }), "the head went past the parts");
+}
+
+#[test]
+fn a_crash_amid_the_parts_leaves_the_mail_to_the_next_owner() {
+    for puts in 1..6 {
+        let mut rig = Rig::opened(of_small_rows(1), Store::default());
+        rig.run_for(ms(100));
+        post(&mut rig, 1, large);
+        rig.event(Event::MailHint);
+        let before = rig.calls.puts;
+        rig.run_while(|rig| rig.calls.puts < before + puts);
+        let (store, first) = (rig.store.clone(), rig.delivered.len());
+        let mut next = Rig::opened(of_small_rows(2), store);
+        next.run_for(ms(5_000));
+        assert!(next.store.mail.is_empty());
+        assert!(next.delivered.len() == 1 || first == 1, "{puts}");
+        assert!(next.delivered.values().all(|times| *times == 1));
+    }
+}

@@ -9,6 +9,7 @@ mod drain;
 mod fates;
 mod figures;
 mod holding;
+mod keeping;
 mod lanes;
 mod loader;
 mod mail;

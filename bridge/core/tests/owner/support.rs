@@ -99,6 +99,7 @@ pub fn options(nth: u64) -> OwnerOptions {
         segment: SegmentOptions::default(),
         send_linger: ms(10),
         max_settled_ahead: 5_000,
+        keep_settled: ms(0),
         memory_entries: 2_000,
         memory_bytes: 16 * 1024 * 1024,
         entry_id_base: u128::from(nth) << 64,
@@ -255,6 +256,8 @@ impl Store {
 pub enum Trouble {
     /// The store refuses: nothing happens.
     Refused,
+    /// It has no room: nothing happens.
+    Full,
     /// It takes effect and the answer is lost.
     AnswerLost,
     /// It never takes effect and no answer comes.
@@ -263,9 +266,9 @@ pub enum Trouble {
 
 /// The answer of a call that had trouble.
 pub fn troubled(call: &Call, trouble: Trouble) -> Answer {
-    let fault = fault(FaultCode::Timeout);
+    let fault = fault(if trouble == Trouble::Full { FaultCode::StorageFull } else { FaultCode::Timeout });
     fn outcome<T>(trouble: Trouble, fault: Fault) -> Outcome<T> {
-        if trouble == Trouble::Refused { Outcome::NotDone(fault) } else { Outcome::Unknown(fault) }
+        if matches!(trouble, Trouble::Refused | Trouble::Full) { Outcome::NotDone(fault) } else { Outcome::Unknown(fault) }
     }
     match call {
         Call::ReadTail => Answer::Tail(Err(fault)),

@@ -4,7 +4,7 @@ use super::{Run, outbox_fault};
 use crate::{Store, StoreFault};
 use causeway_core::drain::retry::Jitter;
 use causeway_core::housekeeping::{
-    At, Judge, LEASE_TTL, Step, Survey, Sweep, SweepEnd, SweepOptions, claim, garbage, is_owned, may_remove, release, upkeep, why_kept,
+    At, Collector, Judge, LEASE_TTL, Step, Survey, Sweep, SweepEnd, SweepOptions, claim, is_owned, may_remove, release, upkeep, why_kept,
 };
 use causeway_core::identity::{Epoch, LaneId, LogName, Slot, lease_of, session_of};
 use causeway_core::lease::holder::{Holder, Step as LeaseStep};
@@ -177,13 +177,14 @@ impl Run<'_> {
     /// Deletes garbage at or below the durable head. Needs no lease: nobody looks there.
     async fn below_head(&mut self, lane: &Lane) -> Result<bool, Fault> {
         let (log, drained, tail) = (&lane.log, lane.survey.drained(), lane.survey.tail());
+        let mut collector = Collector::new(drained, tail, self.bridge.keep_settled);
         let mut after = Slot::HEAD;
         loop {
             if !self.may_go_on() {
                 return Ok(after >= drained);
             }
             let page = self.ports.outbox.read_page(log, after, drained).await?;
-            let rows = garbage(&page, drained, tail, self.ports.clock.wall());
+            let rows = collector.collect(&page, self.ports.clock.wall());
             let budget = usize::try_from(self.left).unwrap_or(usize::MAX);
             let slots: Vec<Slot> = rows.segments.iter().chain(&rows.anchors).copied().take(budget).collect();
             let cut = slots.len() < rows.segments.len() + rows.anchors.len();
@@ -197,6 +198,8 @@ impl Run<'_> {
             match page.next_after {
                 _ if cut => return Ok(false),
                 None => return Ok(true),
+                // What is kept is not read in each run.
+                Some(_) if collector.is_through() => return Ok(true),
                 Some(next) => after = next,
             }
         }
@@ -302,6 +305,7 @@ impl Run<'_> {
             row_id_base: self.row_ids(holder.version(), lane.id),
             judge: self.judge(log),
             max_entries: self.left,
+            keeps_settled: !self.bridge.keep_settled.is_zero(),
         });
         let stop_at = self.deadline;
         let end = loop {

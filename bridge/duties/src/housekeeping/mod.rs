@@ -86,6 +86,8 @@ pub struct Bridge {
     pub routes: Routes,
     /// How long the lease of each session holds, where a configuration tells.
     pub lease_ttl: BTreeMap<String, Duration>,
+    /// For how long the workers keep settled segments, where a configuration tells.
+    pub keep_settled: Duration,
     /// 128 random bits of this run.
     pub random: u128,
 }

@@ -11,9 +11,9 @@ use causeway_core::identity::EntryId;
 use causeway_core::message::{Message, Properties};
 use causeway_core::outcome::{Fault, FaultClass, Outcome};
 use causeway_core::units::UnixMillis;
-use causeway_ports::{DeadLetterFilter, DeadLetterPage, DeadLetters};
+use causeway_ports::{DeadLetterFilter, DeadLetterPage, DeadLetters, OldLetters};
 use rusqlite::types::{Type, Value};
-use rusqlite::{Connection, OptionalExtension, named_params, params_from_iter};
+use rusqlite::{Connection, OptionalExtension, named_params, params, params_from_iter};
 
 /// Dead letters in a SQLite file.
 #[derive(Clone, Debug)]
@@ -41,6 +41,8 @@ SELECT id, route, binding, session, source, address, category, error_code, reaso
     failed_at, received_at, topic, qos, retain, headers, correlation_data, payload, redriven_at, redriven_by, dropped_bytes, bridge FROM dlq";
 
 const DELETE: &str = "DELETE FROM dlq WHERE id = ?";
+const DELETE_OLD: &str = "
+DELETE FROM dlq WHERE id IN (SELECT id FROM dlq WHERE failed_at < ? AND state <> 'redriven' ORDER BY failed_at, id LIMIT ?)";
 
 const CATEGORIES: [FaultClass; 5] =
     [FaultClass::Transient, FaultClass::Permanent, FaultClass::Rejected, FaultClass::Expired, FaultClass::Poison];
@@ -78,6 +80,16 @@ impl DeadLetters for SqliteDeadLetters {
     /// Creates nothing: whoever opened the store to write has its file and tables. [`SqliteStore::create`] makes a missing one.
     async fn create(&self) -> Result<Vec<String>, Fault> {
         self.store.probe().await.map(|()| Vec::new())
+    }
+}
+
+#[async_trait]
+impl OldLetters for SqliteDeadLetters {
+    async fn delete_old(&self, failed_before: UnixMillis, limit: usize) -> Outcome<usize> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let call =
+            move |connection: &mut Connection| connection.prepare_cached(DELETE_OLD)?.execute(params![Number(failed_before.0), limit]);
+        self.store.shared.thread.write(Purpose::Settle, call).await
     }
 }
 

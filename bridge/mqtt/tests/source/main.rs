@@ -7,6 +7,7 @@ mod mosquitto;
 mod older;
 mod packets;
 mod publishing;
+mod publishing_contract;
 mod publishing_real;
 mod real;
 mod rivals;

@@ -7,7 +7,7 @@ use causeway_core::identity::{Epoch, Id128, LogName, Slot};
 use causeway_core::mailbox::{MAX_MAIL_ID_BYTES, MAX_MOVE_BYTES, MAX_MOVE_ROWS};
 use causeway_core::message::{Entry, Message, Properties, Redrive};
 use causeway_core::outcome::{FaultCode, Outcome};
-use causeway_core::rows::{CODEC_POSTCARD_ZSTD, Row, RowMeta, Segment, pack, unpack};
+use causeway_core::rows::{CODEC_PART, CODEC_POSTCARD_ZSTD, Row, RowMeta, Segment, pack, split, unpack};
 use causeway_core::units::UnixMillis;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +22,8 @@ suite! { $
     mail_comes_in_the_order_of_its_ids_and_from_the_start,
     reading_keeps_its_limits,
     what_cannot_be_an_id_is_refused,
-    mail_that_fits_no_row_is_refused_or_kept_whole,
+    mail_of_any_size_is_kept_whole,
+    mail_in_parts_is_moved_and_leaves_nothing_behind,
     a_move_puts_the_segment_and_takes_the_mail,
     a_move_takes_as_much_as_a_transaction_holds,
     a_move_that_asks_too_much_is_refused,
@@ -222,23 +223,62 @@ async fn what_cannot_be_an_id_is_refused(store: Store) {
     assert!(read(&store, 99).await.is_empty());
 }
 
-async fn mail_that_fits_no_row_is_refused_or_kept_whole(store: Store) {
-    // As large as an SQS message may be, and as telemetry is: it must fit everywhere. So must what nothing shortens, up to 350 KiB.
+async fn mail_of_any_size_is_kept_whole(store: Store) {
+    // As large as an SQS message may be: as telemetry is, and what nothing shortens.
     let text = "{\"device\":\"press-7\",\"temperature\":61.5}\n".repeat(1024 * 1024 / 40);
-    let fits = [mail("1", entry(1, text)), mail("2", entry(2, incompressible(350 * 1024, 1)))];
-    post_all(&store, &fits).await;
-    assert!(read(&store, 99).await == fits);
-    let large = mail("3", entry(3, incompressible(1024 * 1024, 2)));
-    match store.post(&mailbox(), &large).await {
-        Outcome::Done(posted) => {
-            assert!(posted);
-            assert!(read(&store, 99).await == [&fits[..], &[large]].concat(), "it is kept whole");
-        }
-        Outcome::NotDone(fault) => {
-            assert_eq!(fault.code, FaultCode::PayloadTooLarge);
-            assert!(read(&store, 99).await == fits, "nothing of it is left");
-        }
+    let kept = [
+        mail("1", entry(1, text)),
+        mail("2", entry(2, incompressible(350 * 1024, 1))),
+        mail("3", entry(3, incompressible(1024 * 1024, 2))),
+    ];
+    post_all(&store, &kept).await;
+    assert!(read(&store, 99).await == kept);
+    let again = mail("3", entry(4, incompressible(900 * 1024, 3)));
+    assert!(!done(store.post(&mailbox(), &again).await, "post"), "it stands already");
+    assert!(read(&store, 99).await == kept);
+    // Beyond what a transaction holds it is refused, or kept whole as well.
+    let huge = mail("4", entry(5, incompressible(6 * 1024 * 1024, 4)));
+    match store.post(&mailbox(), &huge).await {
+        Outcome::Done(posted) => assert!(posted),
+        Outcome::NotDone(fault) => assert_eq!(fault.code, FaultCode::PayloadTooLarge),
         Outcome::Unknown(fault) => panic!("{fault}"),
+    }
+    assert!(read(&store, 3).await == kept);
+}
+
+/// The rows of a segment that one row does not hold: its parts, the last of which is moved into the log.
+fn parts(id: u128, mail: &Mail) -> Vec<Row> {
+    let packed = pack(core::slice::from_ref(&mail.entry)).unwrap();
+    let bodies = split(&packed, Id128(id), 300 * 1024).unwrap();
+    let row = |(nth, body): (u128, Bytes)| {
+        let Row::Segment(whole) = segment(id + nth, core::slice::from_ref(mail)) else { unreachable!() };
+        Row::Segment(Segment { codec: CODEC_PART, count: u32::from(nth == 0), body, ..whole })
+    };
+    (0..).zip(bodies).map(row).collect()
+}
+
+async fn mail_in_parts_is_moved_and_leaves_nothing_behind(store: Store) {
+    let (small, large) = (small(1), mail("zz", entry(2, incompressible(1024 * 1024, 2))));
+    post_all(&store, &[small.clone(), large.clone()]).await;
+    let rows = parts(10, &large);
+    let last = rows.len() as u64;
+    assert!(last > 3);
+    for (slot, row) in (1..last).zip(&rows) {
+        assert_eq!(done(store.put(&log("s"), Slot(slot), row).await, "put"), Put::Stored);
+    }
+    assert_eq!(move_to(&store, &log("s"), last, rows.last().unwrap(), core::slice::from_ref(&large)).await, Moved::Stored);
+    assert_eq!(read(&store, 99).await, core::slice::from_ref(&small));
+    assert_eq!(move_to(&store, &log("s"), last, rows.last().unwrap(), core::slice::from_ref(&large)).await, Moved::Stored, "a repeat");
+    assert_eq!(store.read_tail(&log("s")).await.unwrap().map(|tail| tail.slot), Some(Slot(last)));
+    // Of the same name again: nothing of the first one is in it.
+    for length in [700 * 1024, 1_300 * 1024] {
+        let again = mail("zz", entry(3, incompressible(length, length as u64)));
+        post_all(&store, core::slice::from_ref(&again)).await;
+        assert!(read(&store, 99).await == [small.clone(), again.clone()]);
+        let slot = store.read_tail(&log("s")).await.unwrap().unwrap().slot.0;
+        let row = parts(100 + length as u128, &again).pop().unwrap();
+        assert_eq!(move_to(&store, &log("s"), slot + 1, &row, core::slice::from_ref(&again)).await, Moved::Stored);
+        assert_eq!(move_to(&store, &log("s"), slot + 2, &segment(5, &[]), core::slice::from_ref(&again)).await, Moved::MailGone);
     }
 }
 

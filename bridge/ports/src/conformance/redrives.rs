@@ -32,7 +32,8 @@ suite! { $
     a_letter_that_is_not_as_it_was_seen_is_a_conflict,
     mail_that_stands_already_is_left_alone,
     a_large_letter_is_put_back_byte_for_byte,
-    a_letter_whose_mail_fits_no_row_stays_as_it_is,
+    a_letter_larger_than_a_row_is_put_back_byte_for_byte,
+    a_letter_that_cannot_be_put_back_stays_as_it_is,
     a_small_payload_stays_readable,
     a_letter_that_died_again_is_put_back_again,
     a_replayed_death_raises_nothing,
@@ -276,8 +277,19 @@ async fn a_large_letter_is_put_back_byte_for_byte(stores: Stores) {
     assert_eq!(stores.letters.get(again.id).await.unwrap(), None);
 }
 
-async fn a_letter_whose_mail_fits_no_row_stays_as_it_is(stores: Stores) {
-    let large = letter(1, incompressible(1_000_000, 1));
+async fn a_letter_larger_than_a_row_is_put_back_byte_for_byte(stores: Stores) {
+    for (nth, length) in [(1, 420_000), (2, 1_000_000), (3, 1_500_000)] {
+        let large = letter(nth, incompressible(length, nth as u64));
+        stores.park(&large).await;
+        assert_eq!(stores.put_back(&large, "op-1").await, PutBack::Done);
+        assert_eq!(stores.put_back(&large, "op-1").await, PutBack::Done, "a repeat");
+        assert!(stores.mail().await.last() == Some(&mail_of(&large, "op-1")), "its mail has every byte");
+        is_tombstone(&stores.get(&large).await, &large, "op-1");
+    }
+}
+
+async fn a_letter_that_cannot_be_put_back_stays_as_it_is(stores: Stores) {
+    let large = letter(1, incompressible(5_000_000, 1));
     stores.park(&large).await;
     match stores.redrives.put_back(&large, &mailbox(), &mail_of(&large, "op-1"), "op-1").await {
         Outcome::NotDone(fault) => {

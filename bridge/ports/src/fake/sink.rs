@@ -116,11 +116,8 @@ impl FakeSink {
     }
 
     fn breaks_limits(&self, batch: &[Arc<Entry>]) -> bool {
-        let sizes: Vec<usize> = batch.iter().map(|entry| self.size_of(entry)).collect();
-        batch.is_empty()
-            || batch.len() > self.limits.batch_entries
-            || sizes.iter().sum::<usize>() > self.limits.batch_bytes
-            || sizes.iter().any(|size| *size > self.limits.entry_bytes)
+        let sizes = batch.iter().map(|entry| self.size_of(entry)).filter(|size| *size <= self.limits.entry_bytes);
+        batch.len() > self.limits.batch_entries || sizes.sum::<usize>() > self.limits.batch_bytes
     }
 
     /// Waits until the sink is open; answers whether it was within `timeout`.
@@ -186,14 +183,16 @@ impl Sink for FakeSink {
     async fn send(&self, batch: &[Arc<Entry>], timeout: Duration) -> Vec<Outcome<()>> {
         self.shared.change(|state| state.batches.push(batch.to_vec()));
         if self.breaks_limits(batch) {
-            let fault = Fault::new(FaultCode::InvalidConfig, "the batch is empty or breaks the limits of the destination");
+            let fault = Fault::new(FaultCode::InvalidConfig, "the batch breaks the limits of the destination");
             return vec![Outcome::NotDone(fault); batch.len()];
         }
         if !self.pass_gate(timeout).await {
             let fault = Fault::new(FaultCode::Timeout, "no answer in time");
             return vec![Outcome::Unknown(fault); batch.len()];
         }
-        self.shared.change(|state| batch.iter().map(|entry| state.answer(entry)).collect())
+        let fits = |entry: &Arc<Entry>| self.size_of(entry) <= self.limits.entry_bytes;
+        let too_large = || Outcome::NotDone(Fault::new(FaultCode::PayloadTooLarge, "larger than the destination takes"));
+        self.shared.change(|state| batch.iter().map(|entry| if fits(entry) { state.answer(entry) } else { too_large() }).collect())
     }
 
     async fn probe(&self) -> Result<(), Fault> {

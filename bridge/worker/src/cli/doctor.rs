@@ -93,6 +93,7 @@ const fn remedy(code: FaultCode) -> &'static str {
         | FaultCode::NoBinding
         | FaultCode::HopLimit
         | FaultCode::MessageFiltered
+        | FaultCode::SubscriptionRemoved
         | FaultCode::MessageExpired
         | FaultCode::PoisonMessage => "look at the message",
     }

@@ -1,6 +1,7 @@
 //! `causeway outbox stat`, `list` and `rebase`: what waits in the logs, read from the store and not from a worker, and the move after a restore.
 
 mod rebase;
+mod settled;
 
 use super::error::CliError;
 use super::output::{self, Table};
@@ -33,6 +34,12 @@ pub enum OutboxCommand {
         #[allow(missing_docs, reason = "clap shows what ConfigArgs says")]
         #[command(flatten)]
         config: ConfigArgs,
+        /// The messages that are settled and still kept, instead
+        #[arg(long)]
+        settled: bool,
+        /// With `--settled`: the last so many of each lane
+        #[arg(long, requires = "settled", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+        limit: u32,
         /// As JSON
         #[arg(long)]
         json: bool,
@@ -69,7 +76,8 @@ const MOST_MAIL: usize = MAX_MOVE_ROWS;
 pub async fn execute(command: OutboxCommand) -> Result<ExitCode, CliError> {
     match command {
         OutboxCommand::Stat { config, json } => show(&config, json, &FIGURES).await,
-        OutboxCommand::List { config, json } => show(&config, json, &PLACES).await,
+        OutboxCommand::List { config, settled: true, limit, json } => settled::execute(&config, limit as usize, json).await,
+        OutboxCommand::List { config, json, .. } => show(&config, json, &PLACES).await,
         OutboxCommand::Rebase(args) => rebase::execute(args).await,
     }
 }

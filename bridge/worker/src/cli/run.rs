@@ -10,6 +10,7 @@ use crate::http::{self, admin::Admin, listeners::Listeners, monitor::Monitor, tr
 use crate::instance;
 use crate::members::{Membership, stale_after};
 use crate::parts::{LogKind, SessionParts};
+use crate::retention::Retention;
 use crate::secrets::Token;
 use crate::status::StatusBoard;
 use crate::step_down::StepDowns;
@@ -123,7 +124,10 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
         None => None,
     };
     let control = control_of(config, &process, args.role, stores.leases.as_ref(), &sessions, &shared);
-    let collector = Collector { metrics, status: status.clone(), outbox: stores.outbox.clone(), sinks };
+    let retention =
+        stores.old_letters.clone().map(|(letters, keep)| Retention { letters, keep, clock: clock.clone(), metrics: metrics.clone() });
+    let (topics, queues) = sinks.into_iter().partition(|(id, _)| config.sender(id).is_some_and(|sender| sender.session_id.is_some()));
+    let collector = Collector { metrics, status: status.clone(), outbox: stores.outbox.clone(), queues, topics };
     let exporter = process.embedded_metrics.then(|| Exporter::new(&process.bridge, &instance_id));
     info!(bridge = %process.bridge, instance = %instance_id, version = env!("CARGO_PKG_VERSION"), sessions = sessions.len(), monitor = %process.monitor_addr, "starting");
     log_budgets(config);
@@ -142,6 +146,7 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
         membership,
         secrets: keeper,
         control,
+        retention,
         exporter,
         collector,
         status,

@@ -1,6 +1,7 @@
 //! Carries effects out: each becomes a task that ends with an event. No task outlives its [`Dispatch`].
 
 use crate::parts::{MailboxParts, SessionParts};
+use crate::returning::{Returned, Returning};
 use causeway_core::dead_letter::DeadLetter;
 use causeway_core::drain::{BatchId, ParkId};
 use causeway_core::identity::{LaneId, LogName};
@@ -14,6 +15,7 @@ use core::time::Duration;
 use futures_util::FutureExt;
 use std::sync::Arc;
 use tokio::task::JoinSet;
+use tracing::{info, warn};
 
 /// How long a send may take.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +37,9 @@ pub struct Dispatch {
     mailbox: Option<MailboxParts>,
     dead_letters: Option<Arc<dyn DeadLetters>>,
 }
+
+/// What could not be put back is tried again after so long.
+const PUT_BACK_AGAIN: Duration = Duration::from_secs(30);
 
 impl Dispatch {
     /// Tasks that call the session's stores.
@@ -99,6 +104,26 @@ impl Dispatch {
             };
             observe(began.elapsed(), &outcomes);
             Event::Sent { batch, outcomes }
+        });
+    }
+
+    /// Puts back what died of subscriptions that are there again; tried again while it does not work.
+    pub fn put_back(&mut self, returning: Returning) {
+        self.tasks.spawn(async move {
+            loop {
+                match returning.put_back().await {
+                    Ok(Returned { redriven: 0, left: 0 }) => return Event::Tick,
+                    Ok(Returned { redriven, left }) => {
+                        info!(redriven, left, "dead letters of subscriptions that are there again were put back");
+                        // Their mail may lie in this session's mailbox.
+                        return Event::MailHint;
+                    }
+                    Err(fault) => {
+                        warn!(code = fault.code.as_str(), detail = %fault.detail, "dead letters of subscriptions that are there again cannot be put back now; it is tried again");
+                        tokio::time::sleep(PUT_BACK_AGAIN).await;
+                    }
+                }
+            }
         });
     }
 

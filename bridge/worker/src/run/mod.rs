@@ -114,6 +114,8 @@ struct Session {
     source: Option<Box<dyn Source>>,
     kept_back: KeptBack,
     stopping: bool,
+    /// Whether this term looked for dead letters of subscriptions that are there again.
+    returned: bool,
     status: SessionStatus,
     dead_letters: Vec<BTreeMap<FaultCode, u64>>,
     retries: Vec<u64>,
@@ -150,6 +152,7 @@ impl Session {
             segment: parts.limits.segment,
             send_linger: parts.limits.send_linger,
             max_settled_ahead: parts.limits.max_settled_ahead,
+            keep_settled: parts.limits.keep_settled,
             memory_entries: MEMORY_ENTRIES,
             memory_bytes: MEMORY_BYTES,
             entry_id_base: random.entry_ids,
@@ -174,6 +177,7 @@ impl Session {
             source: None,
             kept_back: KeptBack::default(),
             stopping: false,
+            returned: false,
             status,
             dead_letters: vec![BTreeMap::new(); legs],
             retries: vec![0; legs],
@@ -207,10 +211,10 @@ impl Session {
         let is_full = self.engine.owner().is_some_and(|(_, owner)| owner.is_full());
         let (gives_back, keeps_back) = (wants_input && !self.kept_back.is_empty(), is_full && self.kept_back.has_room());
         let hint = self.parts.lease.as_ref().map(|lease| &*lease.hinted);
+        let asked = self.parts.lease.as_ref().map(|lease| &*lease.asked);
         let mailed =
             self.parts.mailbox.as_ref().filter(|_| self.engine.owner().is_some() && !matches!(self.parts.kind, LogKind::Adopted(_)));
         let mailed = mailed.map(|mailbox| &*mailbox.mailed);
-        let asked = self.parts.lease.as_ref().map(|lease| &*lease.asked);
         let (term, source, lease) = (self.term, &mut self.source, &mut self.lease);
         tokio::select! {
             biased;
@@ -303,6 +307,9 @@ impl Session {
                 self.status.subscriptions_active = granted;
                 self.status.refused = refused.into_iter().map(|(filter, fault)| RefusedFilter { filter, reason: fault.detail }).collect();
                 info!(granted, wanted = self.status.subscriptions_wanted, "subscribed");
+                if let Some(returning) = self.parts.returning.clone().filter(|_| !core::mem::replace(&mut self.returned, true)) {
+                    self.dispatch.put_back(returning);
+                }
                 // A filter that the broker refuses is no reason for another worker to try: the way to the broker is there.
                 vec![Event::Converged]
             }
@@ -398,6 +405,7 @@ impl Session {
                 self.term = *term;
                 self.term_began = self.now();
                 self.dispatch = Dispatch::new(&self.parts);
+                self.returned = false;
                 self.status.log = LogPhase::Opening;
                 info!(version, "the lease is held");
                 self.parts.lease.as_ref().map(|lease| (lease.member.candidate.owner.clone(), *version))

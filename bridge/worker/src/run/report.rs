@@ -145,10 +145,14 @@ impl Session {
             recovered: counters.recovered,
             delivered: counters.delivered,
             dead_lettered: self.dead_letters.get(index).cloned().unwrap_or_default(),
-            dropped: [(DropReason::PermanentFailure, counters.dropped), (DropReason::Filtered, counters.filtered)]
-                .into_iter()
-                .filter(|(_, count)| *count > 0)
-                .collect(),
+            dropped: [
+                (DropReason::PermanentFailure, counters.dropped),
+                (DropReason::Filtered, counters.filtered),
+                (DropReason::Retained, counters.retained),
+            ]
+            .into_iter()
+            .filter(|(_, count)| *count > 0)
+            .collect(),
             expired: counters.expired,
             returned: counters.returned,
             handed_over: counters.handed_over,

@@ -17,8 +17,10 @@ pub struct Collector {
     pub status: StatusBoard,
     /// The log's store, for its costs.
     pub outbox: Option<Arc<dyn Outbox>>,
-    /// The destinations by sender id, for their requests.
-    pub sinks: NamedSinks,
+    /// The queues by sender id, for their requests.
+    pub queues: NamedSinks,
+    /// The topics by sender id, for what was published.
+    pub topics: NamedSinks,
 }
 
 impl core::fmt::Debug for Collector {
@@ -154,8 +156,10 @@ impl Collector {
                 self.metrics.0.set(Metric::StoreReadUnits, &[], units);
             }
         }
-        for (sender, sink) in &self.sinks {
-            self.set(Metric::SqsRequests, &[sender], sink.requests());
+        for (metric, sinks) in [(Metric::SqsRequests, &self.queues), (Metric::MqttPublished, &self.topics)] {
+            for (sender, sink) in sinks {
+                self.set(metric, &[sender], sink.requests());
+            }
         }
     }
 }

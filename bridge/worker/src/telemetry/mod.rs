@@ -75,6 +75,11 @@ impl Metrics {
         self.0.observe(Metric::FailureToFull, &[session, cause.as_str(), start.as_str()], [took.as_secs_f64()]);
     }
 
+    /// A session reached full service with another owner, as one that watches saw it, so many seconds after its former owner failed or gave it back.
+    pub fn observe_watched_failover(&self, session: &str, cause: FailoverCause, seconds: f64) {
+        self.0.observe(Metric::FleetFailover, &[session, cause.as_str()], [seconds]);
+    }
+
     /// A message was posted to `receiver`.
     pub fn count_post(&self, receiver: &str, result: PostResult) {
         self.0.add(Metric::HttpPosts, &[receiver, result.as_str()], 1.0);
@@ -85,9 +90,9 @@ impl Metrics {
         self.0.add(Metric::RouteOwnerUnknown, &[receiver, why.as_str()], 1.0);
     }
 
-    /// A session reached full service with another owner, as one that watches saw it, so many seconds after its former owner failed or gave it back.
-    pub fn observe_watched_failover(&self, session: &str, cause: FailoverCause, seconds: f64) {
-        self.0.observe(Metric::FleetFailover, &[session, cause.as_str()], [seconds]);
+    /// So many dead letters were deleted, because their retention was over.
+    pub fn observe_deleted_letters(&self, letters: usize) {
+        self.0.add(Metric::DlqDeleted, &[], float(letters));
     }
 
     /// Every series that has a value.

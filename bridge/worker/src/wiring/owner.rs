@@ -9,6 +9,7 @@ use super::subscriptions::SubscriptionPlan;
 use super::{Shared, StoreSet, WiringError, receivers, sessions, source};
 use crate::http::PostSource;
 use crate::parts::{LegParts, LogKind, LogLimits, MailboxParts, RandomBits, SessionParts, StartSource};
+use crate::returning::Returning;
 use crate::secrets::SecretBoard;
 use crate::status::{LeaseStatus, SessionRole, SessionStatus};
 use causeway_aws::{AwsClients, SqsSourceOptions};
@@ -21,6 +22,7 @@ use causeway_core::drain::breaker::BreakerOptions;
 use causeway_core::hold::Order;
 use causeway_core::identity::LogName;
 use causeway_core::mailbox::MailboxName;
+use causeway_core::redrive::Routes;
 use causeway_core::worker::depth::DepthLimit;
 use causeway_core::worker::options::{Delivery, Policy};
 use causeway_ports::{Sink, Source};
@@ -69,6 +71,8 @@ pub struct OwnerPlan {
     pub source: SourcePlan,
     /// The account of its subscriptions.
     pub subscriptions: Option<SubscriptionPlan>,
+    /// How far back what died of a removed subscription is put back; `None`: it is not.
+    pub returns: Option<Duration>,
 }
 
 /// A route to one of its bindings.
@@ -182,6 +186,7 @@ impl OwnerPlan {
             drain_ceiling: config.bridge.drain_ceiling(),
             source: SourcePlan::Unknown,
             subscriptions: None,
+            returns: None,
         })
     }
 
@@ -197,6 +202,7 @@ impl OwnerPlan {
         aws: Option<&AwsClients>,
         shared: &Shared,
     ) -> Result<SessionParts, WiringError> {
+        let returning = self.returning(config, stores, shared)?;
         let outbox = stores.outbox.clone().filter(|_| self.logged);
         if self.needs_outbox && outbox.is_none() {
             return Err(WiringError::new("stores.outbox", "E_MISSING", "routes need an outbox: configure one"));
@@ -225,6 +231,7 @@ impl OwnerPlan {
             dead_letters: stores.dead_letters.clone(),
             start_source: self.source.starter(aws, &self.part, &shared.secrets)?,
             subscriptions: self.subscriptions.and_then(|account| account.parts(stores)),
+            returning,
             random: Arc::new(RandomBits::of_the_system),
             clock: Arc::clone(&shared.clock),
             metrics: shared.metrics.clone(),
@@ -243,6 +250,26 @@ impl OwnerPlan {
         // From here on the loop owes signs of life.
         shared.status.publish(status, Vec::new());
         Ok(parts)
+    }
+}
+
+impl OwnerPlan {
+    /// What puts back what died of a removed subscription, where there are filters, letters, and a way back for them.
+    fn returning(&self, config: &Config, stores: &StoreSet, shared: &Shared) -> Result<Option<Returning>, WiringError> {
+        let (Some(window), SourcePlan::Mqtt(source)) = (self.returns, &self.source) else { return Ok(None) };
+        let (Some(letters), Some(redrives)) = (&stores.dead_letters, &stores.redrives) else { return Ok(None) };
+        let routes = Routes::of(&config.bridge.id, config).map_err(|error| WiringError::new("bridge.id", "E_ID", error.to_string()))?;
+        Ok(Some(Returning {
+            session: self.name.clone(),
+            filters: source.options.subscriptions.iter().map(|one| one.filter.clone()).collect(),
+            asks: causeway_mqtt::filter::matches,
+            window,
+            routes,
+            letters: Arc::clone(letters),
+            redrives: Arc::clone(redrives),
+            clock: Arc::clone(&shared.clock),
+            request_id: format!("returned-{:016x}", shared.nonce),
+        }))
     }
 }
 

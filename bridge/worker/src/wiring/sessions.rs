@@ -37,6 +37,7 @@ pub(super) fn plan(config: &Config, index: usize, session: &Session, routes: &[&
         lanes: session.lanes,
         subscriptions: SubscriptionPlan::of(session, &connection.options),
         source: SourcePlan::Mqtt(Box::new(connection)),
+        returns: config.stores.dlq.as_ref().map(|dlq| dlq.auto_redrive_window.get()).filter(|window| !window.is_zero()),
         ..OwnerPlan::of_routes(config, part, session.id.to_string(), routes)?
     })
 }

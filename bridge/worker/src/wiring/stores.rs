@@ -7,7 +7,7 @@ use causeway_core::config::{Span, StoreBackend};
 use causeway_core::outcome::Fault;
 use causeway_local::memory::{MemoryDeadLetters, MemoryLeases, MemoryManagedSubscriptions, MemoryOutbox, MemoryRedrives};
 use causeway_local::sqlite::{LocalStoreError, OpenMode, SqliteManagedSubscriptions, SqliteStore};
-use causeway_ports::{DeadLetters, Leases, LogStore, Mailbox, ManagedSubscriptions, Outbox, Redrives, TwoStores};
+use causeway_ports::{DeadLetters, Leases, LogStore, Mailbox, ManagedSubscriptions, OldLetters, Outbox, Redrives, TwoStores};
 use core::time::Duration;
 use std::path::Path;
 use std::sync::Arc;
@@ -33,6 +33,8 @@ pub struct StoreSet {
     pub mailbox: Option<Arc<dyn Mailbox>>,
     /// Where dead letters are kept.
     pub dead_letters: Option<Arc<dyn DeadLetters>>,
+    /// The same store, where they are to be deleted once so old, and it does not do so by itself.
+    pub old_letters: Option<(Arc<dyn OldLetters>, Duration)>,
     /// What puts them back: in one transaction where one store has both, else at least once.
     pub redrives: Option<Arc<dyn Redrives>>,
     /// Where leases are kept.
@@ -207,6 +209,8 @@ impl StorePart {
 struct Letters {
     letters: Arc<dyn DeadLetters>,
     tombstones: Arc<dyn Redrives>,
+    /// Where the store does not delete old ones by itself.
+    old: Option<Arc<dyn OldLetters>>,
 }
 
 impl StoreSet {
@@ -222,6 +226,7 @@ impl StoreSet {
             outbox: log.clone().map(|log| log as Arc<dyn Outbox>),
             redrives: log.as_ref().zip(letters.as_ref()).map(|(log, letters)| redrives(stores, log, letters)),
             mailbox: log.map(|log| log as Arc<dyn Mailbox>),
+            old_letters: letters.as_ref().and_then(|letters| letters.old.clone()).zip(LettersPlan::of(stores).retention),
             dead_letters: letters.map(|letters| letters.letters),
             leases: kept(Self::open_leases(stores, aws, purpose), &mut errors),
             subscriptions: kept(Self::open_subscriptions(stores, aws, purpose), &mut errors),
@@ -266,15 +271,16 @@ impl StoreSet {
                 let letters = Arc::new(MemoryDeadLetters::new());
                 // Only ever marks: the mail goes where the outbox is.
                 let tombstones = Arc::new(MemoryRedrives::new(Arc::clone(&letters), Arc::new(MemoryOutbox::new())));
-                Letters { letters, tombstones }
+                Letters { old: Some(Arc::clone(&letters) as Arc<dyn OldLetters>), letters, tombstones }
             },
             |path, mode| {
                 let letters = StorePart::DeadLetters.file(path, mode)?.dead_letters();
-                Ok(Letters { tombstones: Arc::new(letters.redrives()), letters: Arc::new(letters) })
+                let (tombstones, letters) = (Arc::new(letters.redrives()), Arc::new(letters));
+                Ok(Letters { old: Some(Arc::clone(&letters) as Arc<dyn OldLetters>), letters, tombstones })
             },
             |client, table| {
                 let letters = DynamoDeadLetters::new(client, table).with_retention(retention).with_max_pages(max_scan_pages);
-                Letters { tombstones: Arc::new(DynamoRedrives::new(letters.clone(), mail_table)), letters: Arc::new(letters) }
+                Letters { tombstones: Arc::new(DynamoRedrives::new(letters.clone(), mail_table)), letters: Arc::new(letters), old: None }
             },
         )
     }

@@ -77,8 +77,8 @@ pub fn collector() -> (Collector, Metrics) {
 pub fn collector_with_clock() -> (Collector, Arc<TestClock>) {
     let clock = Arc::new(TestClock::default());
     let status = StatusBoard::new("bridge", "instance", Arc::clone(&clock) as Arc<dyn Clock>);
-    let sinks: Vec<(String, Arc<dyn Sink>)> = vec![("out".to_owned(), Arc::new(IdleSink))];
-    (Collector { metrics: Metrics::default(), status, outbox: None, sinks }, clock)
+    let sink = |name: &str| vec![(name.to_owned(), Arc::new(IdleSink) as Arc<dyn Sink>)];
+    (Collector { metrics: Metrics::default(), status, outbox: None, queues: sink("out"), topics: sink("topic-out") }, clock)
 }
 
 /// A session at full service.

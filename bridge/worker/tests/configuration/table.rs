@@ -268,8 +268,8 @@ pub const ROWS: &[Row] = &[
     set("stores.outbox.options.acknowledge_volatile", &[ONE, MEMORY], "false", Refused("E_STORE_ACKNOWLEDGE"))
         .along(&["stores.outbox.type"]),
     set("stores.outbox.options.stale_claim_duration", ALONE, "200s", In(Owners)),
-    set("stores.outbox.options.retention", ALONE, "2h", NOT_BUILT),
-    set("stores.outbox.options.compaction_grace", ON_DYNAMODB, "2h", NOT_BUILT),
+    set("stores.outbox.options.retention", ALONE, "2h", In(Owners)),
+    set("stores.outbox.options.compaction_grace", ON_DYNAMODB, "2h", In(Owners)),
     set("stores.outbox.options.segment_max_messages", ALONE, "50", In(Owners)),
     set("stores.outbox.options.segment_max_bytes", ALONE, "65536", In(Owners)),
     set("stores.outbox.options.segment_linger", ALONE, "20ms", In(Owners)),
@@ -283,7 +283,7 @@ pub const ROWS: &[Row] = &[
     set("stores.dlq.options.acknowledge_volatile", &[ONE, MEMORY], "false", Refused("E_STORE_ACKNOWLEDGE")).along(&["stores.dlq.type"]),
     set("stores.dlq.options.retention", ON_DYNAMODB, "30d", In(Stores)),
     set("stores.dlq.options.max_scan_pages", ON_DYNAMODB, "7", In(Stores)),
-    set("stores.dlq.auto_redrive_window", ALONE, "2d", NOT_BUILT),
+    set("stores.dlq.auto_redrive_window", ALONE, "2d", In(Owners)),
     rename(
         "stores.managed_subscriptions.type",
         ON_DYNAMODB,
@@ -369,6 +369,7 @@ pub const ROWS: &[Row] = &[
         In(Owners),
     ),
     within("receivers[].topics[].options.subscription.qos_recheck_interval", ALONE, r#"{"topic":"a/#","qos":1}"#, None, "10m", In(Owners)),
+    set("receivers[].options.retained", ALONE, "skip", In(Messages)),
     set("receivers[].options.queue_url", FROM_QUEUE, "https://sqs.eu-west-1.amazonaws.com/1/other", In(Owners)),
     set("receivers[].options.queue_name", &[ONE, QUEUE, NAMED_QUEUE], "other", In(Owners)),
     set("receivers[].options.region", FROM_QUEUE, "eu-north-1", In(Owners)),

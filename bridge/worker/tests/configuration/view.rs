@@ -94,7 +94,7 @@ fn messages(plan: &OwnerPlan) -> String {
     text
 }
 
-fn samples() -> [Message; 4] {
+fn samples() -> [Message; 5] {
     let message = |topic: &str, payload: &str, user: &[(&str, &str)]| Message {
         topic: topic.to_owned(),
         payload: Bytes::copy_from_slice(payload.as_bytes()),
@@ -110,6 +110,7 @@ fn samples() -> [Message; 4] {
         message("a/c", r#"{"kind":"y","n":7}"#, &[("kind", "y"), ("other", "south")]),
         message("a/d", "no JSON", &[("x-bridge.tenant-id", "told"), ("x-bridge.ordering-key", "k")]),
         message("a/e", "7", &[]),
+        Message { retain: true, ..message("a/f", "kept", &[]) },
     ]
 }
 

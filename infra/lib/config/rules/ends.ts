@@ -112,8 +112,7 @@ function mqttReceiver(check: Check, at: string, receiver: Receiver): void {
       "add `topics: [{topic: telemetry/#, qos: 1}]`",
     );
   }
-  if (receiver.options !== undefined)
-    check.error("E_OPTION_TRANSPORT", `${at}.options`, "options are for SQS and HTTP receivers", "remove them");
+  foreignOptions(check, at, receiver, [...QUEUED, ...POSTED], "MQTT receivers");
   topics.forEach((topic, index) => {
     const path = `${at}.topics[${index}]`;
     if (topic.topic !== undefined) subscription(check, path, receiver, topic, topic.topic);
@@ -170,6 +169,7 @@ function subscription(check: Check, at: string, receiver: Receiver, topic: Topic
   }
 }
 
+const SUBSCRIBED = ["retained"];
 const POSTED = ["token", "max_body_bytes", "fail_open"];
 const QUEUED = [
   "queue_url",
@@ -189,24 +189,30 @@ const QUEUED = [
   "poison_drop_without_dlq",
 ];
 
-/** What belongs to receivers of another transport. */
-function withoutSession(check: Check, at: string, receiver: Receiver, foreign: string[], name: string): void {
-  if ((receiver.topics ?? []).length > 0)
-    check.error("E_OPTION_TRANSPORT", `${at}.topics`, "topics are for receivers of an MQTT session", "remove them");
-  for (const field of foreign) {
-    if (receiver.options?.[field] !== undefined)
+/** Options that belong to other transports. */
+function foreignOptions(check: Check, at: string, end: Receiver | Sender, foreign: string[], whose: string): void {
+  for (const name of foreign) {
+    if (end.options?.[name] !== undefined) {
       check.error(
         "E_OPTION_TRANSPORT",
-        `${at}.options.${field}`,
-        `\`${field}\` has no meaning for ${name} receivers`,
+        `${at}.options.${name}`,
+        `\`${name}\` has no meaning for ${whose}`,
         "remove it",
-        [`${at}.transport`],
+        [`${at}.transport`, `${at}.session_id`],
       );
+    }
   }
 }
 
+/** What belongs to receivers of an MQTT session. */
+function withoutSession(check: Check, at: string, receiver: Receiver): void {
+  if ((receiver.topics ?? []).length > 0)
+    check.error("E_OPTION_TRANSPORT", `${at}.topics`, "topics are for receivers of an MQTT session", "remove them");
+}
+
 function httpReceiver(check: Check, at: string, receiver: Receiver): void {
-  withoutSession(check, at, receiver, QUEUED, "HTTP");
+  withoutSession(check, at, receiver);
+  foreignOptions(check, at, receiver, [...SUBSCRIBED, ...QUEUED], "HTTP receivers");
   const { token, fail_open: failOpen } = receiver.options ?? {};
   if (token === undefined) {
     check.error(
@@ -245,7 +251,8 @@ function httpReceiver(check: Check, at: string, receiver: Receiver): void {
 function sqsReceiver(check: Check, at: string, receiver: Receiver): void {
   const options = receiver.options ?? {};
   const option = (name: string) => `${at}.options.${name}`;
-  withoutSession(check, at, receiver, POSTED, "SQS");
+  withoutSession(check, at, receiver);
+  foreignOptions(check, at, receiver, [...SUBSCRIBED, ...POSTED], "SQS receivers");
   const { queue_url: url, queue_name: name, credentials_uri: uri } = options;
   if (url === undefined && name === undefined) {
     check.error("E_QUEUE_REQUIRED", option("queue_url"), "queue_url or queue_name is required", "add `queue_url`", [
@@ -292,17 +299,7 @@ function senderOptions(check: Check, at: string, sender: Sender): void {
   const sqs = sender.transport === "sqs" && sender.session_id === undefined;
   if (!sqs && (sender.transport !== undefined || sender.session_id === undefined)) return;
   const options = sender.options ?? {};
-  for (const name of sqs ? MQTT : SQS) {
-    if (options[name] !== undefined) {
-      check.error(
-        "E_OPTION_TRANSPORT",
-        `${at}.options.${name}`,
-        `\`${name}\` has no meaning for ${sqs ? "SQS" : "MQTT"} senders`,
-        "remove it",
-        [`${at}.transport`, `${at}.session_id`],
-      );
-    }
-  }
+  foreignOptions(check, at, sender, sqs ? MQTT : SQS, sqs ? "SQS senders" : "MQTT senders");
   check.positive(`${at}.options.timeout`, options.timeout);
   const topic = options.default_topic;
   if (

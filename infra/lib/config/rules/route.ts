@@ -259,6 +259,29 @@ function delivery(check: Check, at: string, route: Route): void {
   }
 }
 
+/** The messages of a route wait in the outbox of what feeds it, under that one's lease: nobody else writes into a log. */
+function outboxes(check: Check, route: Route): void {
+  const { config } = check;
+  const receiver = named(config.receivers, route.receiver_id);
+  if (receiver === undefined) return;
+  (config.bindings ?? []).forEach((binding, index) => {
+    const session = named(config.sessions, binding.session_id);
+    if (session === undefined || binding.id === undefined || !(route.bindings ?? []).includes(binding.id)) return;
+    const held = modeOf(route) === "direct_hold";
+    const feeds = receiver.session_id;
+    if (!held && feeds === session.id) return;
+    check.error(
+      "E_BINDING_SESSION",
+      `bindings[${index}].session_id`,
+      held
+        ? `route "${route.id}" has no outbox`
+        : `messages of route "${route.id}" wait in the outbox of ${feeds === undefined ? "its receiver, which belongs to no session" : `session "${feeds}", which receives them, under its lease`}`,
+      held || feeds === undefined ? "remove it" : `remove it, or write \`session_id: ${feeds}\``,
+      ["routes", "receivers", "sessions"],
+    );
+  });
+}
+
 /** A post is answered with "accepted" once the outbox keeps it, and only the owner of an exclusive session sends it. */
 function posted(check: Check, at: string, route: Route, mode: DeliveryMode): void {
   const { config } = check;
@@ -285,29 +308,6 @@ function posted(check: Check, at: string, route: Route, mode: DeliveryMode): voi
       "name an exclusive session that feeds another route, or remove the `session` block",
       ["sessions", "receivers", "routes"],
     );
-}
-
-/** The messages of a route wait in the outbox of what feeds it, under that one's lease: nobody else writes into a log. */
-function outboxes(check: Check, route: Route): void {
-  const { config } = check;
-  const receiver = named(config.receivers, route.receiver_id);
-  if (receiver === undefined) return;
-  (config.bindings ?? []).forEach((binding, index) => {
-    const session = named(config.sessions, binding.session_id);
-    if (session === undefined || binding.id === undefined || !(route.bindings ?? []).includes(binding.id)) return;
-    const held = modeOf(route) === "direct_hold";
-    const feeds = receiver.session_id;
-    if (!held && feeds === session.id) return;
-    check.error(
-      "E_BINDING_SESSION",
-      `bindings[${index}].session_id`,
-      held
-        ? `route "${route.id}" has no outbox`
-        : `messages of route "${route.id}" wait in the outbox of ${feeds === undefined ? "its receiver, which belongs to no session" : `session "${feeds}", which receives them, under its lease`}`,
-      held || feeds === undefined ? "remove it" : `remove it, or write \`session_id: ${feeds}\``,
-      ["routes", "receivers", "sessions"],
-    );
-  });
 }
 
 /** Each process keeps what it received from a queue in a log of its own, under a lease of its own. */

@@ -9,11 +9,29 @@ use tokio::net::TcpStream;
 /// How long mosquitto gets to open its port, or to write its state and end.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// Where a broker listens.
+#[derive(Clone, Debug)]
+pub struct Ways {
+    /// For MQTT without more.
+    pub port: u16,
+    /// For something else, if it does.
+    pub second: Option<SecondListener>,
+}
+
+/// A listener besides the plain one.
+#[derive(Clone, Debug)]
+pub struct SecondListener {
+    /// Its port.
+    pub port: u16,
+    /// What it is: lines of mosquitto's configuration.
+    pub kind: String,
+}
+
 /// A broker of our own on loopback.
 #[derive(Debug)]
 pub struct Broker {
     dir: PathBuf,
-    port: u16,
+    ways: Ways,
     lifetime: Lifetime,
     process: Spawned,
 }
@@ -23,11 +41,11 @@ impl Broker {
     ///
     /// # Errors
     /// mosquitto is missing, or does not open its port.
-    pub async fn start(dir: &Path, port: u16, persistence: bool, lifetime: Lifetime) -> Result<Self> {
+    pub async fn start(dir: &Path, ways: Ways, persistence: bool, lifetime: Lifetime) -> Result<Self> {
         std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
-        std::fs::write(dir.join("mosquitto.conf"), configuration(dir, port, persistence)).context("cannot write mosquitto.conf")?;
+        std::fs::write(dir.join("mosquitto.conf"), configuration(dir, &ways, persistence)).context("cannot write mosquitto.conf")?;
         let process = launch(dir, lifetime)?;
-        let mut broker = Self { dir: dir.to_owned(), port, lifetime, process };
+        let mut broker = Self { dir: dir.to_owned(), ways, lifetime, process };
         broker.wait_open().await?;
         Ok(broker)
     }
@@ -35,13 +53,19 @@ impl Broker {
     /// Where it listens.
     #[must_use]
     pub fn port(&self) -> u16 {
-        self.port
+        self.ways.port
     }
 
     /// Its address, as the worker's configuration wants it.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("mqtt://127.0.0.1:{}", self.port)
+        format!("mqtt://127.0.0.1:{}", self.ways.port)
+    }
+
+    /// Where its second listener is, if it has one.
+    #[must_use]
+    pub fn second_port(&self) -> Option<u16> {
+        self.ways.second.as_ref().map(|second| second.port)
     }
 
     /// The process.
@@ -88,18 +112,18 @@ impl Broker {
         // A state from before would come back with the next start that reads one.
         let _ = std::fs::remove_file(self.dir.join("mosquitto.db"));
         let file = self.dir.join("mosquitto.conf");
-        std::fs::write(file, configuration(&self.dir, self.port, persistence)).context("cannot write mosquitto.conf")
+        std::fs::write(file, configuration(&self.dir, &self.ways, persistence)).context("cannot write mosquitto.conf")
     }
 
     async fn wait_open(&mut self) -> Result<()> {
         let deadline = tokio::time::Instant::now() + PATIENCE;
         loop {
             self.process.expect_running()?;
-            if TcpStream::connect(("127.0.0.1", self.port)).await.is_ok() {
+            if TcpStream::connect(("127.0.0.1", self.ways.port)).await.is_ok() {
                 return Ok(());
             }
             if tokio::time::Instant::now() > deadline {
-                bail!("mosquitto does not open port {}:\n{}", self.port, self.process.log_tail(20));
+                bail!("mosquitto does not open port {}:\n{}", self.ways.port, self.process.log_tail(20));
             }
             tokio::time::sleep(Duration::from_millis(30)).await;
         }
@@ -118,9 +142,12 @@ fn launch(dir: &Path, lifetime: Lifetime) -> Result<Spawned> {
 ///
 /// `autosave_interval` counts changes: a save writes everything the broker holds, so that every single change would be too often. What a
 /// broker forgets when it is killed between two saves is the broker's loss; stopped with SIGTERM it loses nothing.
-fn configuration(dir: &Path, port: u16, persistence: bool) -> String {
+fn configuration(dir: &Path, ways: &Ways, persistence: bool) -> String {
+    let port = ways.port;
+    let second = ways.second.as_ref().map(|second| format!("listener {} 127.0.0.1\n{}\n", second.port, second.kind)).unwrap_or_default();
     format!(
         "listener {port} 127.0.0.1\n\
+         {second}\
          allow_anonymous true\n\
          user root\n\
          persistence {persistence}\n\

@@ -10,7 +10,7 @@ pub mod template;
 
 use anyhow::Result;
 use aws::Aws;
-use broker::Broker;
+use broker::{Broker, SecondListener, Ways};
 use emulators::Emulator;
 use process::{Lifetime, Spawned};
 use std::path::{Path, PathBuf};
@@ -51,6 +51,8 @@ pub struct StackOptions {
     pub store: Store,
     /// Whether the broker keeps its state over a restart.
     pub broker_persistence: bool,
+    /// What the broker's second listener is, if it has one: the lines of mosquitto's configuration for it.
+    pub second_listener: Option<String>,
     /// Use these AWS services instead of local ones.
     pub aws_endpoint: Option<String>,
     /// How long the parts live.
@@ -64,7 +66,15 @@ impl StackOptions {
     #[must_use]
     pub fn bound(dir: &Path, store: Store) -> Self {
         let dir = dir.to_owned();
-        Self { dir, store, broker_persistence: true, aws_endpoint: None, lifetime: Lifetime::Bound, ports: Ports::default() }
+        Self {
+            dir,
+            store,
+            broker_persistence: true,
+            second_listener: None,
+            aws_endpoint: None,
+            lifetime: Lifetime::Bound,
+            ports: Ports::default(),
+        }
     }
 }
 
@@ -90,7 +100,9 @@ impl Stack {
     pub async fn start(options: &StackOptions) -> Result<Self> {
         let dir = &options.dir;
         let port = |wanted: Option<u16>| wanted.map_or_else(ports::free_port, ports::port_or_free);
-        let broker = Broker::start(&dir.join("broker"), port(options.ports.broker)?, options.broker_persistence, options.lifetime).await?;
+        let second = |kind: &String| Ok::<_, anyhow::Error>(SecondListener { port: ports::free_port()?, kind: kind.clone() });
+        let ways = Ways { port: port(options.ports.broker)?, second: options.second_listener.as_ref().map(second).transpose()? };
+        let broker = Broker::start(&dir.join("broker"), ways, options.broker_persistence, options.lifetime).await?;
         let mut emulators = Vec::new();
         let (endpoint, dynamodb, store_name) = if let Some(url) = &options.aws_endpoint {
             (url.clone(), url.clone(), "the given AWS endpoint")
@@ -123,7 +135,7 @@ impl Stack {
     /// # Errors
     /// The broker does not start, or the queue cannot be made.
     pub async fn beside(&self, dir: &Path, queue: &str) -> Result<Self> {
-        let broker = Broker::start(&dir.join("broker"), ports::free_port()?, true, Lifetime::Bound).await?;
+        let broker = Broker::start(&dir.join("broker"), Ways { port: ports::free_port()?, second: None }, true, Lifetime::Bound).await?;
         let queue_url = self.aws.create_queue(queue).await?;
         Ok(Self { broker, aws: self.aws.clone(), queue_url, store_name: self.store_name, emulators: Vec::new() })
     }

@@ -81,6 +81,25 @@ async fn of_three_that_start_at_once_one_becomes_the_owner_and_idle_ones_have_no
     assert_eq!((account.published, account.delivered, account.lost), (500, 500, 0));
 }
 
+/// Two with one client id never throw each other off: a minute on the wire to the broker.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_that_start_at_once_one_at_a_time_is_connected_and_a_standby_never_tries() {
+    let mut run = Run::start(&Setup { tap: true, ..shared(TWO, 600) }).await.unwrap();
+    let first = run.cluster().unwrap().holder().await.unwrap();
+    run.publish(0..600, 10);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    run.publishing_done().await.unwrap();
+    run.delivered(600).await.unwrap();
+    let last = run.cluster().unwrap().lease().await.unwrap().unwrap();
+    let (logins, most) = run.tap.as_ref().unwrap().logins(CLIENT_ID);
+    assert_eq!(most, 1, "connections at a time");
+    // A machine that stands still for longer than the lease lasts lets it change hands: each owner logs in once.
+    let owners = 1 + usize::try_from(last.version - first.lease.version).unwrap();
+    assert_eq!(logins, owners, "{:?} and {last:?}", first.lease);
+    let account = run.finish().await.unwrap();
+    assert_eq!((account.published, account.unique, account.lost), (600, 600, 0));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kill_9_of_the_owner_loses_nothing() {
     let mut run = Run::start(&shared(TWO, 3_000)).await.unwrap();

@@ -1,139 +1,22 @@
 //! Faults that other bridges were reported for, with the inputs of those reports: docs/VERIFICATION.md has the list.
 
+use crate::watched::{Watched, attribute, publish_numbers, until};
 use aws_sdk_sqs::types::{Message as Received, MessageSystemAttributeName};
 use causeway_aws::sqs::source::{SOURCE_MESSAGE_ID, message as decoded};
-use causeway_core::dead_letter::DeadLetter;
-use causeway_e2e::{Run, Setup, use_fifo_queue};
-use causeway_local::sqlite::{OpenMode, SqliteStore};
-use causeway_ports::{DeadLetterFilter, DeadLetters as _};
+use causeway_e2e::{Run, Setup};
 use std::collections::BTreeSet;
-use std::process::Stdio;
-use std::time::{Duration, Instant};
-use tempfile::TempDir;
-use tokio::io::AsyncWriteExt as _;
+use std::time::Duration;
 use xtask::proxy::{Fault, Rule};
 use xtask::rig::Rig;
-use xtask::stack::{StackOptions, Store};
-use xtask::worker::{CLIENT_ID, Worker};
+use xtask::stack::Store;
+use xtask::worker::CLIENT_ID;
 
-const PATIENCE: Duration = Duration::from_secs(60);
 const SEND: &str = "SendMessageBatch";
 const RECONNECTS: &str = "causeway_mqtt_reconnects_total";
 const RECEIVED: &str = "causeway_mqtt_received_total";
 const ACKNOWLEDGED: &str = "causeway_mqtt_acknowledged_total";
 const UNACKNOWLEDGED_PEAK: &str = "causeway_mqtt_unacknowledged_peak";
 const DEAD_LETTERS: &str = "causeway_dlq_entries_total";
-
-/// A stack without consumers of its own, so that what arrives can be looked at whole, and a worker.
-struct Watched {
-    rig: Rig,
-    worker: Worker,
-    // Dropped last: the processes write into it.
-    _dir: TempDir,
-}
-
-impl Watched {
-    /// `layer`: a file on top of the configuration.
-    async fn start(store: Store, fifo: bool, layer: &str) -> Self {
-        let dir = tempfile::Builder::new().prefix("causeway-e2e-").tempdir().unwrap();
-        let mut rig = Rig::start(&StackOptions::bound(dir.path(), store), true).await.unwrap();
-        if fifo {
-            use_fifo_queue(&mut rig).await.unwrap();
-        }
-        let path = dir.path().join("layer.yaml");
-        std::fs::write(&path, layer).unwrap();
-        rig.launch.layers.push(path);
-        let worker = rig.worker().await.unwrap();
-        Self { rig, worker, _dir: dir }
-    }
-
-    async fn kill_and_start_again(&mut self, meanwhile: impl FnOnce(&Rig)) {
-        self.worker.process.kill().await.unwrap();
-        meanwhile(&self.rig);
-        self.worker = self.rig.worker().await.unwrap();
-    }
-
-    /// Publishes with quality of service 1; mosquitto's own client waits for the acknowledgement.
-    async fn publish(&self, topic: &str, payload: &[u8], properties: &[(&str, &str)]) {
-        let mut command = self.client(topic);
-        command.arg(if payload.is_empty() { "-n" } else { "-s" });
-        for (name, value) in properties {
-            command.args(["-D", "publish", "user-property", *name, *value]);
-        }
-        feed(command, payload).await;
-    }
-
-    /// Publishes numbers, one message each, over one connection.
-    async fn publish_numbers(&self, topic: &str, numbers: std::ops::Range<u64>) {
-        let mut command = self.client(topic);
-        command.arg("-l");
-        feed(command, numbers.map(|number| format!("{number}\n")).collect::<String>().as_bytes()).await;
-    }
-
-    fn client(&self, topic: &str) -> tokio::process::Command {
-        let mut command = tokio::process::Command::new("mosquitto_pub");
-        command.args(["-V", "5", "-h", "127.0.0.1", "-p", &self.rig.stack.broker.port().to_string(), "-q", "1", "-t", topic]);
-        command
-    }
-
-    /// What arrives in the queue until there are `count`.
-    async fn arrivals(&self, count: usize) -> Vec<Received> {
-        let (mut arrived, deadline) = (Vec::new(), Instant::now() + PATIENCE);
-        while arrived.len() < count {
-            assert!(Instant::now() < deadline, "{} of {count} arrived: {}", arrived.len(), self.worker.process.log_tail(20));
-            arrived.extend(self.receive().await);
-        }
-        arrived
-    }
-
-    /// What arrives within a few seconds in which nothing is expected.
-    async fn stragglers(&self) -> Vec<Received> {
-        let (mut arrived, until) = (Vec::new(), Instant::now() + Duration::from_secs(4));
-        while Instant::now() < until {
-            arrived.extend(self.receive().await);
-        }
-        arrived
-    }
-
-    async fn receive(&self) -> Vec<Received> {
-        let (sqs, url) = (&self.rig.stack.aws.sqs, &self.rig.settings.queue_url);
-        let receive = sqs.receive_message().queue_url(url).max_number_of_messages(10).wait_time_seconds(1);
-        let receive = receive.message_attribute_names("All").message_system_attribute_names(MessageSystemAttributeName::All);
-        let messages = receive.send().await.unwrap().messages.unwrap_or_default();
-        for message in &messages {
-            sqs.delete_message().queue_url(url).receipt_handle(message.receipt_handle().unwrap()).send().await.unwrap();
-        }
-        messages
-    }
-
-    async fn metric(&self, name: &str) -> f64 {
-        self.worker.metrics().await.unwrap().get(name).unwrap_or(0.0)
-    }
-
-    async fn letters(&self) -> Vec<DeadLetter> {
-        let store = SqliteStore::open(self.rig.settings.dir.join("dlq.db"), OpenMode::ReadOnly).unwrap().dead_letters();
-        store.list(&DeadLetterFilter::default(), 100, None).await.unwrap().letters
-    }
-}
-
-async fn feed(mut command: tokio::process::Command, input: &[u8]) {
-    let mut child = command.stdin(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
-    child.stdin.take().unwrap().write_all(input).await.unwrap();
-    assert!(child.wait().await.unwrap().success());
-}
-
-fn attribute<'m>(message: &'m Received, name: &str) -> Option<&'m str> {
-    message.message_attributes()?.get(name)?.string_value()
-}
-
-/// Polls until `reached`, for as long as anybody could need.
-async fn until(what: &str, mut reached: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !reached().await {
-        assert!(Instant::now() < deadline, "{what} does not come");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-}
 
 /// Topic, payload, and user properties.
 type Published<'p> = (&'p str, Vec<u8>, &'p [(&'p str, &'p str)]);
@@ -188,6 +71,23 @@ async fn what_sqs_refuses_as_it_is_arrives_whole() {
     }
     assert_eq!(watched.rig.proxies.as_ref().unwrap().sqs.refusals(), 0, "SQS had nothing to refuse");
     assert_eq!(watched.metric(DEAD_LETTERS).await, 0.0);
+}
+
+/// A session that lasts: the worker is away for a while, and what is published meanwhile is there when it comes back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_published_while_nobody_is_there_waits_with_the_broker() {
+    let mut watched = Watched::start(Store::Sqlite, false, "version: 1").await;
+    watched
+        .stop_and_start_again(async |rig| {
+            publish_numbers(rig, "telemetry/away", 0..30).await;
+            // Longer than a session without an expiry interval would last.
+            tokio::time::sleep(Duration::from_secs(20)).await;
+        })
+        .await;
+    let arrived = watched.arrivals(30).await;
+    let numbers: BTreeSet<u64> = arrived.iter().map(|message| message.body().unwrap().parse().unwrap()).collect();
+    assert_eq!((arrived.len(), numbers), (30, (0..30).collect()));
+    assert!(watched.stragglers().await.is_empty());
 }
 
 /// A message that no queue takes is put aside at once and for good; the ones behind it do not wait.

@@ -2,7 +2,9 @@
 //! topic, through another queue, or both.
 
 use crate::exclusive::{ACKNOWLEDGED, TWO, counter};
-use causeway_e2e::{Run, Setup};
+use causeway_e2e::{Listener, Run, Setup};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use std::path::Path;
 use std::time::Duration;
 use xtask::ledger::Account;
 use xtask::stack::Store;
@@ -166,6 +168,94 @@ async fn kill_9_loses_nothing_from_queue_to_queue() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kill_9_loses_nothing_from_queue_to_broker() {
     killed_on_the_way(OVER_BOTH, false).await;
+}
+
+/// A broker of MQTT 3.1.1, and a way over websockets: the promises are the same. `window`: what the broker hands over ahead of acknowledgements, where it
+/// is not told.
+async fn killed_at_the_broker(setup: Setup, window: u64) {
+    let mut run = Run::start(&setup).await.unwrap();
+    run.publish(0..4_000, 500);
+    for at in [1_000, 2_500] {
+        run.published(at).await.unwrap();
+        run.delivered(1).await.unwrap();
+        run.kill().await.unwrap();
+        run.expose("the window is the broker's", vec![("messages that it hands over ahead".to_owned(), window)]);
+        run.start_worker().await.unwrap();
+    }
+    let account = run.finish().await.unwrap();
+    assert_eq!((account.published, account.unique, account.lost, account.corrupted), (4_000, 4_000, 0, 0));
+    assert!(account.duplicates <= account.duplicate_bound);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kill_9_loses_nothing_over_mqtt_3_1_1() {
+    let layer = "sessions: [{ id: mqtt-conn, options: { session: { protocol_version: v3.1.1, message_id: content_hash } } }]";
+    // `max_inflight_messages` of the broker: that version has no window of its own.
+    killed_at_the_broker(Setup { layer: Some(layer), ..Setup::new(Store::Sqlite, 4_000) }, 1_000).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kill_9_loses_nothing_over_websockets() {
+    let listener = Listener { scheme: "ws", path: "/mqtt", kind: "protocol websockets".to_owned() };
+    killed_at_the_broker(Setup { listener: Some(listener), ..Setup::new(Store::Sqlite, 4_000) }, 0).await;
+}
+
+/// A broker that wants to know who connects, and that tells others when a worker vanishes. What a worker says goodbye with takes its will back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_shows_its_certificate_and_its_will_is_published_when_it_is_killed_and_only_then() {
+    let dir = tempfile::tempdir().unwrap();
+    certificates(dir.path());
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let of_broker = [("cafile", "ca.pem"), ("certfile", "server.pem"), ("keyfile", "server.key")];
+    let kind: String = of_broker.iter().map(|(setting, name)| format!("{setting} {}\n", path(name))).collect();
+    let layer = format!(
+        "sessions: [{{ id: mqtt-conn, options: {{ session: {{ will: {{ topic: status/worker, payload: gone, qos: 1, retain: true }}, \
+         tls: {{ ca_cert_file: '{}', cert_file: '{}', key_file: '{}' }} }} }} }}]",
+        path("ca.pem"),
+        path("client.pem"),
+        path("client.key")
+    );
+    let listener = Listener { scheme: "mqtts", path: "", kind: kind + "require_certificate true" };
+    let setup = Setup { listener: Some(listener), layer: Some(Box::leak(layer.into_boxed_str())), ..Setup::new(Store::Sqlite, 1_000) };
+    let mut run = Run::start(&setup).await.unwrap();
+    run.publish(0..1_000, 250);
+    run.published(300).await.unwrap();
+    run.stop().await.unwrap();
+    assert_eq!(kept_will(&run).await, None, "it said goodbye");
+    run.start_worker().await.unwrap();
+    run.published(600).await.unwrap();
+    run.kill().await.unwrap();
+    assert_eq!(kept_will(&run).await.as_deref(), Some("gone"));
+    run.start_worker().await.unwrap();
+    let account = run.finish().await.unwrap();
+    assert_eq!((account.published, account.unique, account.lost, account.corrupted), (1_000, 1_000, 0, 0));
+    assert!(account.duplicates <= account.duplicate_bound);
+}
+
+/// The will of a worker, which the broker keeps once it was published. Waits for it for a while.
+async fn kept_will(run: &Run) -> Option<String> {
+    let mut command = tokio::process::Command::new("mosquitto_sub");
+    command.args(["-h", "127.0.0.1", "-p", &run.rig.stack.broker.port().to_string(), "-t", "status/worker", "-C", "1", "-W", "5"]);
+    let output = command.kill_on_drop(true).output().await.unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    (!text.is_empty()).then(|| text.trim().to_owned())
+}
+
+/// An authority, and certificates of it for a broker and for a worker.
+fn certificates(dir: &Path) {
+    let write = |name: &str, text: &str| std::fs::write(dir.join(name), text).unwrap();
+    let key = KeyPair::generate().unwrap();
+    let mut authority = CertificateParams::new(Vec::new()).unwrap();
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    write("ca.pem", &authority.self_signed(&key).unwrap().pem());
+    let issuer = Issuer::new(authority, key);
+    for name in ["server", "client"] {
+        let key = KeyPair::generate().unwrap();
+        let mut certificate = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        certificate.distinguished_name.push(rcgen::DnType::CommonName, name);
+        write(&format!("{name}.pem"), &certificate.signed_by(&key, &issuer).unwrap().pem());
+        write(&format!("{name}.key"), &key.serialize_pem());
+    }
 }
 
 /// Nothing is repeated where nothing fails, and each way ends in order.

@@ -223,6 +223,7 @@ fn options(term: u64, epoch: Epoch) -> OwnerOptions {
         segment: SegmentOptions { max_messages: 1, linger: Duration::ZERO, ..SegmentOptions::default() },
         send_linger: Duration::ZERO,
         max_settled_ahead: 10,
+        keep_settled: Duration::ZERO,
         memory_entries: 100,
         memory_bytes: 1 << 20,
         entry_id_base: base,

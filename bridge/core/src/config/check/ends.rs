@@ -125,15 +125,7 @@ fn mqtt_receiver(check: &mut Check<'_>, at: &str, receiver: &Receiver) {
             "add `topics: [{topic: telemetry/#, qos: 1}]`",
         );
     }
-    if check.is_set(&format!("{at}.options")) {
-        check.error(
-            "E_OPTION_TRANSPORT",
-            &format!("{at}.options"),
-            &[],
-            "options are for SQS and HTTP receivers",
-            "remove them; an MQTT receiver is set up by its session and topics",
-        );
-    }
+    foreign_options(check, at, &[&QUEUED, &POSTED], "MQTT receivers");
     for (index, topic) in receiver.topics.iter().enumerate() {
         subscription(check, &format!("{topics_at}[{index}]"), receiver, topic);
         overlap(check, &format!("{topics_at}[{index}].topic"), &receiver.topics[..index], topic);
@@ -259,9 +251,10 @@ fn is_filter(filter: &str) -> bool {
     !filter.is_empty() && filter.len() <= 65_535 && levels.iter().enumerate().all(level_is_right)
 }
 
-/// Options of receivers that are posted to; all others are of queues.
+/// Options of receivers of an MQTT session, of those that are posted to, and of those of a queue.
+const SUBSCRIBED: [&str; 1] = ["retained"];
 const POSTED: [&str; 3] = ["token", "max_body_bytes", "fail_open"];
-const QUEUED: [&str; 13] = [
+const QUEUED: [&str; 15] = [
     "queue_url",
     "queue_name",
     "region",
@@ -275,11 +268,28 @@ const QUEUED: [&str; 13] = [
     "init_timeout",
     "poll_backoff",
     "credentials_uri",
+    "poison_max_receives",
+    "poison_drop_without_dlq",
 ];
-const POISON: [&str; 2] = ["poison_max_receives", "poison_drop_without_dlq"];
 
-/// What belongs to receivers of another transport.
-fn without_session(check: &mut Check<'_>, at: &str, receiver: &Receiver, foreign: &[&str], name: &str) {
+/// Options that belong to other transports.
+fn foreign_options(check: &mut Check<'_>, at: &str, foreign: &[&[&str]], whose: &str) {
+    for field in foreign.iter().copied().flatten() {
+        let path = format!("{at}.options.{field}");
+        if check.is_set(&path) {
+            check.error(
+                "E_OPTION_TRANSPORT",
+                &path,
+                &[&format!("{at}.transport"), &format!("{at}.session_id")],
+                format!("`{field}` has no meaning for {whose}"),
+                "remove it",
+            );
+        }
+    }
+}
+
+/// What belongs to receivers of an MQTT session.
+fn without_session(check: &mut Check<'_>, at: &str, receiver: &Receiver) {
     if !receiver.topics.is_empty() {
         check.error(
             "E_OPTION_TRANSPORT",
@@ -289,23 +299,11 @@ fn without_session(check: &mut Check<'_>, at: &str, receiver: &Receiver, foreign
             "remove them, or write a `session_id` instead of `transport`",
         );
     }
-    for field in foreign {
-        let path = format!("{at}.options.{field}");
-        if check.is_set(&path) {
-            check.error(
-                "E_OPTION_TRANSPORT",
-                &path,
-                &[&format!("{at}.transport")],
-                format!("`{field}` has no meaning for {name} receivers"),
-                "remove it",
-            );
-        }
-    }
 }
 
 fn http_receiver(check: &mut Check<'_>, at: &str, receiver: &Receiver) {
-    let foreign: Vec<&str> = QUEUED.into_iter().chain(POISON).collect();
-    without_session(check, at, receiver, &foreign, "HTTP");
+    without_session(check, at, receiver);
+    foreign_options(check, at, &[&SUBSCRIBED, &QUEUED], "HTTP receivers");
     let options = &receiver.options;
     let option = |name: &str| format!("{at}.options.{name}");
     match &options.token {
@@ -345,7 +343,8 @@ fn http_receiver(check: &mut Check<'_>, at: &str, receiver: &Receiver) {
 fn sqs_receiver(check: &mut Check<'_>, at: &str, receiver: &Receiver) {
     let options = &receiver.options;
     let option = |name: &str| format!("{at}.options.{name}");
-    without_session(check, at, receiver, &POSTED, "SQS");
+    without_session(check, at, receiver);
+    foreign_options(check, at, &[&SUBSCRIBED, &POSTED], "SQS receivers");
     match (&options.queue_url, &options.queue_name) {
         (None, None) => check.error(
             "E_QUEUE_REQUIRED",
@@ -394,22 +393,12 @@ fn sender_options(check: &mut Check<'_>, at: &str, sender: &Sender) {
     ];
     const MQTT: [&str; 4] = ["default_topic", "qos", "retain", "throttle_retry_after"];
     let (foreign, name): (&[&str], &str) = match (sender.transport, &sender.session_id) {
-        (Some(Transport::Sqs), None) => (&MQTT, "SQS"),
-        (None, Some(_)) => (&SQS, "MQTT"),
+        (Some(Transport::Sqs), None) => (&MQTT, "SQS senders"),
+        (None, Some(_)) => (&SQS, "MQTT senders"),
         _ => return,
     };
     let option = |name: &str| format!("{at}.options.{name}");
-    for field in foreign {
-        if check.is_set(&option(field)) {
-            check.error(
-                "E_OPTION_TRANSPORT",
-                &option(field),
-                &[&format!("{at}.transport"), &format!("{at}.session_id")],
-                format!("`{field}` has no meaning for {name} senders"),
-                "remove it",
-            );
-        }
-    }
+    foreign_options(check, at, &[foreign], name);
     let options = &sender.options;
     if let Some(timeout) = options.timeout {
         check.positive(&option("timeout"), timeout);

@@ -5,7 +5,7 @@ use crate::config::model::{
     AckAfter, DeliveryMode, DispatchMode, Literal, OnFailure, Operator, Policy, Receiver, Resolver, ResolverKind, Route, SessionMode,
     Transport,
 };
-use crate::dispatch;
+use crate::dispatch::{self, Address};
 use crate::timing::SECOND;
 use core::time::Duration;
 use std::collections::BTreeSet;
@@ -450,16 +450,27 @@ fn source(check: &mut Check<'_>, at: &str, route: &Route) {
         let Some(binding) = check.config.binding(id) else {
             continue;
         };
-        let same = check.config.sender(&binding.sender_id).and_then(|sender| sender.session_id.as_ref()) == Some(&session.id);
-        if same && receiver.topics.iter().any(|topic| is_met(&topic.topic, &binding.address)) {
-            check.warning(
-                "W_LOOP",
-                &format!("{at}.bindings"),
-                &[],
-                format!("binding \"{id}\" publishes to a topic that the same session subscribes to: messages would go round in circles"),
-                "publish to another topic",
-            );
-        }
+        let Some(sender) = check.config.sender(&binding.sender_id).filter(|sender| sender.session_id.as_ref() == Some(&session.id)) else {
+            continue;
+        };
+        let is_met = |address: &str| receiver.topics.iter().any(|topic| is_met(&topic.topic, address));
+        // The default topic is for what the address does not fit, and a plain one fits everything.
+        let templated = Address::parse(&binding.address).is_some_and(|address| address.has_placeholders());
+        let otherwise = sender.options.default_topic.as_deref().filter(|_| templated);
+        let publishes = if is_met(&binding.address) {
+            format!("binding \"{id}\" publishes")
+        } else if otherwise.is_some_and(is_met) {
+            format!("what does not fit the address of binding \"{id}\" is published by its sender's default_topic")
+        } else {
+            continue;
+        };
+        check.warning(
+            "W_LOOP",
+            &format!("{at}.bindings"),
+            &["senders", "bindings"],
+            format!("{publishes} to a topic that the same session subscribes to: messages would go round in circles"),
+            "publish to another topic",
+        );
     }
 }
 
@@ -523,6 +534,19 @@ fn unused(check: &mut Check<'_>) {
             format!("no route sends to binding \"{}\"", binding.id),
             "name it in a route, or remove it",
         );
+    }
+    for (index, sender) in config.senders.iter().enumerate().filter(|(_, sender)| sender.options.default_topic.is_some()) {
+        let addresses = config.bindings.iter().filter(|binding| binding.sender_id == sender.id);
+        let mut addresses = addresses.filter_map(|binding| Address::parse(&binding.address));
+        if !addresses.any(|address| address.has_placeholders()) {
+            check.warning(
+                "W_DEFAULT_TOPIC",
+                &format!("senders[{index}].options.default_topic"),
+                &["bindings"],
+                format!("no binding of sender \"{}\" has a placeholder in its address: nothing ever goes to default_topic", sender.id),
+                "remove it, or write an address with a `{header}` in it",
+            );
+        }
     }
     if config.routes.is_empty() {
         check.warning("W_NO_ROUTES", "routes", &[], "no route: nothing will be moved", "add a route from a receiver to a binding");

@@ -19,8 +19,8 @@ pub use store::{
     DlqOptions, DlqStore, LeaseOptions, LeaseStore, OutboxOptions, OutboxStore, StoreKind, Stores, SubscriptionOptions, SubscriptionStore,
 };
 pub use transport::{
-    Baseline, Binding, ClientIdSuffix, MessageIdSource, MqttSession, ProtocolVersion, Receiver, ReceiverOptions, Sender, SenderOptions,
-    Session, SessionMode, SessionOptions, SubscriptionTuning, Tls, Topic, TopicOptions, Transport, Will,
+    Baseline, Binding, ClientIdSuffix, MessageIdSource, MqttSession, ProtocolVersion, Receiver, ReceiverOptions, Retained, Sender,
+    SenderOptions, Session, SessionMode, SessionOptions, SubscriptionTuning, Tls, Topic, TopicOptions, Transport, Will,
 };
 
 use schemars::JsonSchema;

@@ -1,6 +1,7 @@
 //! Where things are kept: `stores`.
 
 use super::super::values::{SignedSpan, Span};
+use core::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -88,9 +89,9 @@ pub struct OutboxOptions {
     pub acknowledge_volatile: bool,
     /// After how long a message that was handed to a send which never ended is taken up again; above every `send_timeout`. Left out: `step_down_grace` + max(2 × `step_down_grace`, 15s), and always above the largest `send_timeout`.
     pub stale_claim_duration: Option<Span>,
-    /// How long SQLite keeps rows that were settled, for inspection; a negative one for not at all.
+    /// SQLite: how long segments are kept once all their messages are settled, for `causeway outbox list --settled`; 0s and less for not at all. It costs the file's room: what was received in that time. They are given up early where the disk is full. Left out: 0s.
     pub retention: SignedSpan,
-    /// How long DynamoDB rows that were settled stay readable.
+    /// DynamoDB: how long segments are kept once all their messages are settled, for `causeway outbox list --settled`; 0s for not at all. It costs their storage, no writes, and after each start of an owner one reading of what a former one left. Housekeeping leaves them as well, where it has the configuration. Left out: 0s.
     pub compaction_grace: Span,
     /// The most messages that are stored as one segment.
     pub segment_max_messages: u32,
@@ -113,8 +114,8 @@ impl Default for OutboxOptions {
             path: None,
             acknowledge_volatile: false,
             stale_claim_duration: None,
-            retention: SignedSpan::secs(3600),
-            compaction_grace: Span::secs(3600),
+            retention: SignedSpan::secs(0),
+            compaction_grace: Span::ZERO,
             segment_max_messages: 200,
             segment_max_bytes: 256 * 1024,
             segment_linger: Span::millis(10),
@@ -122,6 +123,14 @@ impl Default for OutboxOptions {
             max_settled_ahead: 10_000,
             mailbox_poll: Span::secs(2),
         }
+    }
+}
+
+impl OutboxOptions {
+    /// For how long segments are kept once they are settled: of the two options, a store has one.
+    #[must_use]
+    pub fn keep_settled(&self) -> Duration {
+        self.retention.get().unwrap_or_default().max(self.compaction_grace.get())
     }
 }
 
@@ -135,7 +144,7 @@ pub struct DlqStore {
     /// How it is kept.
     #[serde(default)]
     pub options: DlqOptions,
-    /// How far back messages of a removed subscription are put on their way again once it is added again; 0s for never.
+    /// How far back messages of a removed subscription are put on their way again once a filter asks for them again: dead letters with the code `SUBSCRIPTION_REMOVED`, which become of what a broker still sends for a subscription that the configuration does not have any more. They are looked for whenever an owner of their session has subscribed. Those of routes without an outbox stay. 0s for never.
     #[serde(default = "one_day")]
     pub auto_redrive_window: Span,
 }

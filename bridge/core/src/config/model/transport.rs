@@ -280,7 +280,7 @@ pub struct Receiver {
     /// What it subscribes to, for MQTT.
     #[serde(default)]
     pub topics: Vec<Topic>,
-    /// Options of an SQS or HTTP receiver.
+    /// Options of its transport.
     #[serde(default)]
     pub options: ReceiverOptions,
 }
@@ -322,10 +322,23 @@ impl Default for SubscriptionTuning {
     }
 }
 
-/// Options of a receiver of a queue (all but the last three), or of posts (the last three).
+/// What becomes of a message that the broker kept for later subscribers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Retained {
+    /// It goes on like any other, marked as retained.
+    #[default]
+    Forward,
+    /// It is acknowledged, counted and dropped.
+    Skip,
+}
+
+/// Options of a receiver: `retained` of one of an MQTT session, `token`, `max_body_bytes` and `fail_open` of one that is posted to, all others of one of a queue.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ReceiverOptions {
+    /// MQTT: what becomes of messages that the broker kept for later subscribers, which it sends with every new subscription, and for ephemeral sessions with every connection. `forward`: each copy goes on, marked as retained. `skip`: they are acknowledged and dropped, counted with the reason `retained`; what is published while the session subscribes is no such message, whatever its publisher asked for.
+    pub retained: Retained,
     /// The queue's URL. This or `queue_name`.
     pub queue_url: Option<String>,
     /// The queue's name. This or `queue_url`.
@@ -371,6 +384,7 @@ pub struct ReceiverOptions {
 impl Default for ReceiverOptions {
     fn default() -> Self {
         Self {
+            retained: Retained::Forward,
             queue_url: None,
             queue_name: None,
             region: None,

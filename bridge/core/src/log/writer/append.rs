@@ -56,8 +56,9 @@ impl Append {
         }
         let (slot, row) = (self.slot, Arc::clone(&self.row));
         match &self.mail {
-            Some(ids) => Call::MoveMail { slot, row, ids: Arc::clone(ids) },
-            None => Call::Put { slot, row },
+            // The last part decides: with it the segment is whole and the mail is gone, and without it the parts before are nothing.
+            Some(ids) if self.rest.is_empty() => Call::MoveMail { slot, row, ids: Arc::clone(ids) },
+            Some(_) | None => Call::Put { slot, row },
         }
     }
 }
@@ -133,8 +134,7 @@ impl Writer {
             .count()
             .max(1);
         let (ids, entries): (Vec<String>, Vec<Arc<Entry>>) = self.mail.drain(..fit).map(|mail| (mail.id, mail.entry)).unzip();
-        // One transaction moves it, so that it is never cut: a piece of mail fits into a row, because it came out of one.
-        let (row, rest) = self.segment(wall, drained, &entries, usize::MAX)?;
+        let (row, rest) = self.segment(wall, drained, &entries, self.options.max_row_bytes)?;
         self.last_append_began = Some(now);
         self.begin(now, row, rest, entries, Vec::new(), Some(ids.into()));
         Some(())
@@ -242,7 +242,11 @@ impl Writer {
             Outcome::Done(Moved::MailGone) => {
                 self.patience.succeeded();
                 let append = self.append.take()?;
-                Some(WriterEvent::MailGone(append.entries.len()))
+                let strays = (append.first < append.slot).then(|| {
+                    self.tail = Slot(append.slot.0 - 1);
+                    Appended { first: append.first, last: self.tail, entries: Vec::new() }
+                });
+                Some(WriterEvent::MailGone { pieces: append.entries.len(), strays })
             }
             Outcome::NotDone(fault) => {
                 self.failed(now, fault);

@@ -167,8 +167,13 @@ pub enum WriterEvent {
     },
     /// A segment is durable.
     Stored(Stored),
-    /// So many pieces of mail were not moved, because some of them are not there any more.
-    MailGone(usize),
+    /// Mail was not moved, because some of it is not there any more.
+    MailGone {
+        /// How many pieces.
+        pieces: usize,
+        /// The parts of its segment that stand already, and belong to no whole.
+        strays: Option<Appended>,
+    },
     /// The retired anchor stands.
     Retired,
 }

@@ -4,10 +4,12 @@ use super::rebase::{carry_out, found_logs};
 use super::*;
 use bytes::Bytes;
 use causeway_core::identity::{Epoch, Id128, LaneId};
+use causeway_core::message::{Entry, Message};
 use causeway_core::rebase::plan;
-use causeway_core::rows::{Anchor, CODEC_POSTCARD_ZSTD, Segment};
+use causeway_core::rows::{Anchor, CODEC_POSTCARD_ZSTD, Segment, pack};
 use causeway_local::memory::MemoryOutbox;
 use causeway_ports::Put;
+use std::sync::Arc;
 
 fn anchor(epoch: u64, retired: bool) -> Row {
     let (anchor_id, owner) = (Id128(u128::from(epoch)), format!("w{epoch}#1"));
@@ -73,4 +75,61 @@ async fn every_lane_is_moved_on_the_closed_ones_too() {
         assert_eq!((tail.slot, tail.epoch), (Slot(slot), Epoch(5)), "{lane}");
     }
     assert_eq!(stats(&outbox, "b").await.unwrap().iter().map(|stat| stat.entries).collect::<Vec<_>>(), [3, 2], "what waited waits");
+}
+
+#[tokio::test]
+async fn what_is_settled_and_kept_can_be_looked_at() {
+    let outbox = MemoryOutbox::new();
+    let log = LogName::new("b", "s", 0).unwrap();
+    let entry = |id: u128| {
+        Arc::new(Entry {
+            id: Id128(id),
+            route: "r".into(),
+            binding: "to".into(),
+            address: None,
+            refusal: None,
+            source: "in".into(),
+            received_at: UnixMillis(5),
+            expires_at: None,
+            message: Message { topic: format!("t/{id}"), payload: Bytes::from_static(b"four"), ..Message::default() },
+            redrive: None,
+        })
+    };
+    let packed = |ids: core::ops::Range<u128>| {
+        let entries: Vec<_> = ids.map(entry).collect();
+        let (epoch, count) = (Epoch(3), u32::try_from(entries.len()).unwrap());
+        let (body, created_at, drained) = (pack(&entries).unwrap(), UnixMillis(6), Slot(0));
+        Row::Segment(Segment {
+            epoch,
+            segment_id: entries[0].id,
+            count,
+            codec: CODEC_POSTCARD_ZSTD,
+            body,
+            created_at,
+            earliest_expiry: None,
+            drained,
+        })
+    };
+    put(&outbox, &log, 1, anchor(3, false)).await;
+    put(&outbox, &log, 3, packed(30..33)).await;
+    put(&outbox, &log, 4, packed(40..42)).await;
+    put(&outbox, &log, 5, packed(50..52)).await;
+    let topics = |limit| {
+        let (outbox, log) = (&outbox, &log);
+        async move {
+            let entries = settled::of_lane(outbox, log, limit).await.unwrap();
+            serde_json::to_value(entries)
+                .unwrap()
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|entry| entry["topic"].as_str().unwrap().to_owned())
+                .collect::<Vec<_>>()
+        }
+    };
+    assert_eq!(topics(100).await, Vec::<String>::new(), "nothing is settled yet");
+    let head = Head { epoch: Epoch(3), revision: 1, drained: Slot(4), ..Head::default() };
+    assert!(outbox.put_head(&log, &head).await.done().unwrap());
+    assert_eq!(topics(100).await, ["t/30", "t/31", "t/32", "t/40", "t/41"]);
+    assert_eq!(topics(2).await, ["t/40", "t/41"], "the last ones");
 }

@@ -413,6 +413,7 @@ fn parts(host: &Host, clock: Arc<HostClock>, bits: Mutex<Rng>, stop: Cancellatio
             },
         }),
         subscriptions: None,
+        returning: None,
         random: Arc::new(move || Ok(draw(&bits))),
         metrics: Metrics::default(),
         status: StatusBoard::new("b", &name, Arc::clone(&clock) as Arc<dyn Clock>),
