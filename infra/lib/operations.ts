@@ -51,7 +51,8 @@ const BRIDGE_TASK = {
 
 /** The operations of this release. */
 export const OPERATIONS: Operations = {
-  worker: BRIDGE_TASK,
+  // A worker protects its own task while it owns a session.
+  worker: { ...BRIDGE_TASK, tasks: ["DescribeTasks", "UpdateTaskProtection"] },
   control: BRIDGE_TASK,
   housekeeping: {
     // Scan: whether any member of the bridge is alive. PutItem: takes the lease of a log that nobody owns.

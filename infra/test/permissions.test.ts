@@ -70,7 +70,8 @@ const logOf = (name: string) => ({ [`{"Fn::GetAtt":["${name}","Arn"]}`]: LOG });
 test("each role may do exactly this", () => {
   const { bridge } = templates(MINIMAL);
   const task = { ...dynamo(BRIDGE_TASK), ...TASKS, "plant-telemetry": ["sqs:GetQueueAttributes", "sqs:SendMessage"] };
-  assert.deepEqual(actionsOf(bridge, "workertaskrole"), task);
+  const worker = { ...task, "the cluster's tasks": ["ecs:DescribeTasks", "ecs:UpdateTaskProtection"] };
+  assert.deepEqual(actionsOf(bridge, "workertaskrole"), worker);
   assert.deepEqual(actionsOf(bridge, "controltaskrole"), task);
   assert.deepEqual(actionsOf(bridge, "bridgehousekeepingrole"), {
     ...dynamo({

@@ -23,6 +23,7 @@ pub mod member;
 pub mod message;
 pub mod metrics;
 pub mod outcome;
+pub mod protection;
 pub mod rebase;
 pub mod redrive;
 pub mod rows;

@@ -194,7 +194,7 @@ fn stores_of_the_scenario_keep_their_tables() {
 }
 
 #[test]
-fn what_this_release_does_runs_and_what_it_does_not_is_named() {
+fn what_this_release_does_runs() {
     for (name, text) in [
         ("sqlite", STANDALONE),
         ("memory", include_str!("../../../tests/fixtures/valid/standalone_memory.yaml")),
@@ -216,13 +216,11 @@ fn what_this_release_does_runs_and_what_it_does_not_is_named() {
         ("policy", include_str!("../../../tests/fixtures/valid/every_policy.yaml")),
         ("session", SESSION),
         ("older broker", OLDER_BROKER),
+        ("http", include_str!("../../../tests/fixtures/valid/http.yaml")),
     ] {
         assert_eq!(not_built(&loaded(&[text], &[])), [], "{name}");
     }
     assert_eq!(not_built(&loaded(&[STANDALONE, "sessions: [{id: broker, lanes: 64}]"], &[])), [], "lanes");
-    let faults = not_built(&loaded(&[include_str!("../../../tests/fixtures/valid/http.yaml")], &[]));
-    let fault = faults.iter().find(|fault| fault.path == "http.admin_api_key").unwrap_or_else(|| panic!("{faults:#?}"));
-    assert_eq!(fault.code, "E_NOT_BUILT");
 }
 
 #[test]
@@ -324,12 +322,12 @@ fn loops_and_default_topics_without_a_use_are_named() {
         let found = warnings.iter().filter(|fault| ["W_LOOP", "W_DEFAULT_TOPIC"].contains(&fault.code));
         found.map(|fault| (fault.code, fault.path.clone())).collect::<Vec<_>>()
     };
-    let looping = ("W_LOOP", "routes[0].bindings".to_owned());
-    let unused = ("W_DEFAULT_TOPIC", "senders[1].options.default_topic".to_owned());
+    let looping = || ("W_LOOP", "routes[0].bindings".to_owned());
+    let unused = || ("W_DEFAULT_TOPIC", "senders[1].options.default_topic".to_owned());
     assert_eq!(warned("lost", "out/{site}"), []);
-    assert_eq!(warned("telemetry/lost", "out/{site}"), [looping.clone()]);
-    assert_eq!(warned("lost", "telemetry/{site}"), [looping.clone()]);
-    assert_eq!(warned("telemetry/lost", "out/all"), [unused.clone()], "nothing is published to it");
+    assert_eq!(warned("telemetry/lost", "out/{site}"), [looping()]);
+    assert_eq!(warned("lost", "telemetry/{site}"), [looping()]);
+    assert_eq!(warned("telemetry/lost", "out/all"), [unused()], "nothing is published to it");
     assert_eq!(warned("lost", "telemetry/all").iter().map(|(code, _)| *code).collect::<Vec<_>>().len(), 2);
 }
 

@@ -14,6 +14,7 @@ pub mod instance;
 pub mod levels;
 pub mod members;
 pub mod parts;
+pub mod protection;
 pub mod retention;
 pub mod returning;
 pub mod run;

@@ -270,6 +270,8 @@ pub struct RouteStatus {
     pub session: String,
     /// Messages received from the source.
     pub received: u64,
+    /// Moved in from the mailbox: put back from the dead letters, or put in by HTTP.
+    pub mailed: u64,
     /// Entries of former owners that were read back from the log.
     pub recovered: u64,
     /// Accepted by the destination.
@@ -304,7 +306,7 @@ impl RouteStatus {
     #[must_use]
     pub fn imbalance(&self) -> i64 {
         let signed = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
-        let came = self.received.saturating_add(self.recovered);
+        let came = self.received.saturating_add(self.mailed).saturating_add(self.recovered);
         let went = [
             self.delivered,
             self.dead_lettered_total(),
@@ -323,6 +325,7 @@ impl RouteStatus {
     /// Adds the account of another log of the same route.
     pub fn add(&mut self, other: &Self) {
         self.received += other.received;
+        self.mailed += other.mailed;
         self.recovered += other.recovered;
         self.delivered += other.delivered;
         for (code, count) in &other.dead_lettered {

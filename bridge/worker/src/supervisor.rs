@@ -14,6 +14,7 @@ use crate::http::tls::ListenerTls;
 use crate::http::transport::Transport;
 use crate::members::Membership;
 use crate::parts::SessionParts;
+use crate::protection::Protector;
 use crate::retention::Retention;
 use crate::run::{RunError, SessionEnd};
 use crate::secrets::SecretKeeper;
@@ -80,6 +81,8 @@ pub struct Program {
     pub membership: Option<Membership>,
     /// Reads secrets again that the configuration names.
     pub secrets: SecretKeeper,
+    /// Keeps deployments from stopping this process while it owns a session, where ECS can be asked for that.
+    pub protector: Option<Protector>,
     /// Watches the whole bridge, where this process has that role.
     pub control: Option<Control>,
     /// Deletes dead letters once they are too old, where their store does not.
@@ -120,6 +123,7 @@ pub async fn run(program: Program, mut signals: Signals) -> End {
         membership,
         secrets,
         control,
+        protector,
         retention,
         exporter,
         collector,
@@ -153,6 +157,9 @@ pub async fn run(program: Program, mut signals: Signals) -> End {
     }
     if let Some(control) = control {
         services.spawn(control.run(quit.clone()));
+    }
+    if let Some(protector) = protector {
+        services.spawn(protector.run(quit.clone()));
     }
     if let Some(retention) = retention {
         services.spawn(retention.run(quit.clone()));

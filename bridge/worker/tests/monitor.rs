@@ -271,6 +271,15 @@ async fn the_page_may_call_the_admin_interface_of_the_same_host_and_nothing_else
     assert!(!answer.headers()["content-security-policy"].to_str().unwrap().contains("connect-src"));
 }
 
+#[test]
+fn what_was_put_in_is_part_of_the_account() {
+    let account = RouteStatus { received: 1, mailed: 3, recovered: 2, delivered: 5, in_flight: 1, ..RouteStatus::default() };
+    assert_eq!(account.imbalance(), 0);
+    let mut both = account.clone();
+    both.add(&account);
+    assert_eq!((both.mailed, both.imbalance()), (6, 0));
+}
+
 #[tokio::test]
 async fn the_last_hour_is_kept_and_told_from_where_one_left_off() {
     let (collector, clock) = collector_with_clock();

@@ -113,6 +113,8 @@ fn prometheus_text_carries_what_was_observed() {
     assert_eq!(value(&lines, "causeway_conservation_imbalance", &[("route", "r")]), Some(0.0));
     assert_eq!(value(&lines, "causeway_outbox_depth", &[("session", "s")]), Some(3.0));
     assert_eq!(value(&lines, "causeway_sqs_requests_total", &[("sender", "out")]), Some(0.0));
+    assert_eq!(value(&lines, "causeway_mqtt_published_total", &[("sender", "topic-out")]), Some(0.0));
+    assert_eq!(value(&lines, "causeway_sqs_requests_total", &[("sender", "topic-out")]), None, "a topic is no queue");
     assert_eq!(value(&lines, "causeway_store_write_units_total", &[]), None, "a store that does not count units has none");
     assert!(value(&lines, "causeway_process_resident_bytes", &[]).unwrap() > 1e6);
     for (name, _, _) in &lines {

@@ -140,8 +140,9 @@ fn keep(rig: &mut Rig, cluster: &mut Cluster, dir: &Path) -> Result<Vec<String>>
     let mut lines = vec!["still running (scripts/local down ends it):".to_owned()];
     for member in &mut cluster.members {
         member.worker.process.release();
-        lines.push(format!("  {:<8} {}", member.launch.name, member.worker.monitor()));
+        lines.push(format!("  {:<8} status page {}/", member.launch.name, member.worker.monitor()));
     }
+    lines.push(format!("  the page asks for the admin key where it shows dead letters: {}", crate::worker::ADMIN_KEY));
     lines.push(format!("  broker   {}", rig.stack.broker.url()));
     lines.push(format!("  queue    {}", rig.stack.queue_url));
     lines.push(format!("  store    {} ({})", rig.stack.aws.dynamodb_endpoint, rig.stack.store_name));

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 /// Where a task finds its metadata endpoint.
 const METADATA: &str = "ECS_CONTAINER_METADATA_URI_V4";
+/// Where it finds the agent's.
+const AGENT: &str = "ECS_AGENT_URI";
 const CLUSTER: &str = "plant";
 const SERVICE: &str = "workers";
 
@@ -26,10 +28,17 @@ impl Fleet {
     pub async fn start(stopped_after: u16, launches: &mut [Launch]) -> Result<Self> {
         let fleet = Self { ecs: Arc::new(Ecs::start(CLUSTER).await?), stopped_after: Duration::from_secs(stopped_after.into()) };
         for launch in launches {
-            launch.environment.insert("AWS_ENDPOINT_URL_ECS".to_owned(), fleet.ecs.endpoint());
-            fleet.replace(launch);
+            fleet.join(launch);
         }
         Ok(fleet)
+    }
+
+    /// The task of this launch.
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn task_of(launch: &Launch) -> Result<&str> {
+        launch.environment.get(METADATA).and_then(|metadata| metadata.rsplit('/').next()).context("the worker is no task")
     }
 
     /// What stands for ECS.
@@ -38,9 +47,17 @@ impl Fleet {
         &self.ecs
     }
 
+    /// Makes a launch a task of the cluster.
+    pub fn join(&self, launch: &mut Launch) {
+        launch.environment.insert("AWS_ENDPOINT_URL_ECS".to_owned(), self.ecs.endpoint());
+        self.replace(launch);
+    }
+
     /// Puts a new task in the place of this launch's.
     pub fn replace(&self, launch: &mut Launch) {
         let (_, metadata) = self.ecs.place(SERVICE);
+        // What stands for the agent is behind the same address.
+        launch.environment.insert(AGENT.to_owned(), metadata.clone());
         launch.environment.insert(METADATA.to_owned(), metadata);
     }
 
@@ -49,8 +66,7 @@ impl Fleet {
     /// # Errors
     /// It is no task.
     pub fn has_lost(&self, launch: &Launch) -> Result<()> {
-        let task =
-            launch.environment.get(METADATA).and_then(|metadata| metadata.rsplit('/').next()).context("the worker is no task")?.to_owned();
+        let task = Self::task_of(launch)?.to_owned();
         let (ecs, after) = (Arc::clone(&self.ecs), self.stopped_after);
         tokio::spawn(async move {
             tokio::time::sleep(after).await;

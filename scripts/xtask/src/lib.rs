@@ -11,6 +11,7 @@ pub mod demo;
 pub mod failover;
 pub mod fleet;
 pub mod lambda;
+pub mod latency;
 pub mod ledger;
 pub mod local;
 pub mod metrics;

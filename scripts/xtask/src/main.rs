@@ -20,6 +20,9 @@ enum Command {
     /// The local stack: broker, DynamoDB, SQS.
     #[command(name = "scripts/local", subcommand)]
     Local(xtask::local::Action),
+    /// Measure how long the monitor's pages take to answer while messages flow.
+    #[command(name = "scripts/latency")]
+    Latency(xtask::latency::Options),
     /// Invoke a function on the local stack, as Lambda would.
     #[command(name = "scripts/lambda")]
     Lambda(xtask::lambda::Options),
@@ -45,6 +48,7 @@ async fn main() -> ExitCode {
         Command::Failover(options) => xtask::failover::run(&options).await,
         Command::Chaos(options) => xtask::chaos::run(&options).await,
         Command::Local(action) => xtask::local::run(&action).await,
+        Command::Latency(options) => xtask::latency::run(&options).await,
         Command::Lambda(options) => xtask::lambda::run(&options).await,
     };
     match outcome {

@@ -114,6 +114,8 @@ const INSTANCE: &str = "CAUSEWAY_INSTANCE";
 const MONITOR_ADDRESS: &str = "CAUSEWAY_MONITOR_ADDRESS";
 const TRANSPORT_ADDRESS: &str = "CAUSEWAY_TRANSPORT_ADDRESS";
 const HINT_TOKEN: &str = "CAUSEWAY_HINT_TOKEN";
+/// The key of every local worker's admin interface.
+pub const ADMIN_KEY: &str = "known-to-every-local-worker";
 /// The broker's address, where workers reach it by ways of their own.
 pub const BROKER_URL: &str = "CAUSEWAY_BROKER_URL";
 
@@ -276,6 +278,7 @@ impl Settings {
                 "{{hints}}",
                 &when_exclusive(&format!("\n  transport_addr: ${{{TRANSPORT_ADDRESS}}}\n  hint_token: ${{{HINT_TOKEN}}}")),
             )
+            .replace("{{admin_key}}", ADMIN_KEY)
             .replace("{{login}}", &login)
             .replace("{{keep_alive}}", &self.keep_alive.to_string())
             .replace("{{max_in_flight}}", &self.max_in_flight.to_string())

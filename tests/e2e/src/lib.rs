@@ -1,6 +1,7 @@
 //! What the end-to-end tests have in common: a run of real processes with a publisher at one end and consumers at the other.
 
 mod backlog;
+pub mod browser;
 pub mod log;
 pub mod runbook;
 pub mod wire;

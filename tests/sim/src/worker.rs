@@ -432,7 +432,7 @@ fn owner_options(name: String, ttl: Duration, knobs: &Knobs, rng: &mut Rng) -> O
         keep_settled: Duration::ZERO,
     };
     // Some keep what is settled for a while.
-    if options.jitter_seed % 3 == 0 {
+    if options.jitter_seed.is_multiple_of(3) {
         options.keep_settled = Duration::from_millis(200);
     }
     options

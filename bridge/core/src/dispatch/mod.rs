@@ -49,7 +49,9 @@ pub struct Arrival<'m> {
 pub struct Dispatch {
     bridge: String,
     routes: Vec<RouteDispatch>,
-    /// Whether what no receiver asked for is kept as a dead letter. Else it goes on like a message of the first receiver.
+    /// The receiver of the session's own, which has to do with what none asked for.
+    subscriber: Option<Arc<str>>,
+    /// Whether that is kept as a dead letter. Else it goes on like a message of that receiver.
     keeps_unasked: bool,
 }
 
@@ -142,8 +144,10 @@ impl Dispatch {
     /// # Errors
     /// The first of them that cannot be compiled.
     pub fn compile<'c>(config: &'c Config, routes: impl IntoIterator<Item = &'c Route>) -> Result<Self, DispatchError> {
-        let routes = routes.into_iter().map(|route| RouteDispatch::compile(config, route)).collect::<Result<_, _>>()?;
-        Ok(Self { bridge: config.bridge.id.to_string(), routes, keeps_unasked: config.stores.dlq.is_some() })
+        let routes = routes.into_iter().map(|route| RouteDispatch::compile(config, route)).collect::<Result<Vec<_>, _>>()?;
+        let subscribes = |route: &&RouteDispatch| config.receiver(&route.receiver).is_some_and(|receiver| receiver.session_id.is_some());
+        let subscriber = routes.iter().find(subscribes).map(|route| Arc::clone(&route.receiver));
+        Ok(Self { bridge: config.bridge.id.to_string(), routes, subscriber, keeps_unasked: config.stores.dlq.is_some() })
     }
 
     /// Without a configuration: what comes by a receiver goes, by each of its routes, to the first binding that is told of that route. Each of `legs` is
@@ -165,16 +169,17 @@ impl Dispatch {
                 });
             }
         }
-        Self { bridge: String::new(), routes, keeps_unasked: false }
+        let subscriber = routes.first().map(|route: &RouteDispatch| Arc::clone(&route.receiver));
+        Self { bridge: String::new(), routes, subscriber, keeps_unasked: false }
     }
 
-    /// The entries of a message. What no receiver asked for is the first one's; where there is a store for dead letters each entry is refused for that,
+    /// The entries of a message. What no receiver asked for is that of the session's own; where there is a store for dead letters each entry is refused for that,
     /// and keeps the binding that it would have gone to.
     #[must_use]
     pub fn entries(&self, arrival: &Arrival<'_>, ids: &mut IdSequence) -> Dispatched {
         let mut dispatched = Dispatched::default();
         let unasked = &**arrival.receiver == NO_RECEIVER;
-        let receiver = self.routes.first().filter(|_| unasked).map_or(arrival.receiver, |first| &first.receiver);
+        let receiver = self.subscriber.as_ref().filter(|_| unasked).unwrap_or(arrival.receiver);
         let arrival = &Arrival { receiver, ..*arrival };
         for route in self.routes.iter().filter(|route| route.receiver == *arrival.receiver) {
             if arrival.message.retain && route.skips_retained {

@@ -10,6 +10,7 @@ use crate::http::{self, admin::Admin, listeners::Listeners, monitor::Monitor, tr
 use crate::instance;
 use crate::members::{Membership, stale_after};
 use crate::parts::{LogKind, SessionParts};
+use crate::protection::{Agent, Protector};
 use crate::retention::Retention;
 use crate::secrets::Token;
 use crate::status::StatusBoard;
@@ -81,6 +82,7 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
     };
     let task = instance::ecs_task().await;
     let instance_id = instance::instance_id(process.instance_name.as_deref(), task.as_ref());
+    let agent = task.as_ref().filter(|_| args.role == Role::Worker).and_then(|_| Agent::of_the_environment());
     let listens_on = transport.as_ref().and_then(|listener| listener.local_addr().ok());
     let aws = wiring::aws(config).await;
     let stores = StoreSet::open(&config.stores, aws.as_ref(), Purpose::Run)?;
@@ -97,7 +99,7 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
         owner: format!("{instance_id}#{nonce:016x}"),
         nonce,
         looks_late: args.role == Role::Control,
-        tasks: wiring::tasks(config, aws.as_ref(), task.as_ref(), args.role == Role::Control),
+        tasks: wiring::tasks(config, aws.as_ref(), task.as_ref(), args.role == Role::Control || agent.is_some()),
         facts: instance::facts(&process.endpoints, task.as_ref(), listens_on),
         hints,
         step_downs: StepDowns::default(),
@@ -115,6 +117,21 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
     let adoption = wiring::adoption(config, &mut sessions, &shared);
     let membership = stores.leases.clone().zip(process.member_interval);
     let membership = membership.map(|(leases, interval)| membership_of(leases, interval, &process.bridge, args.role, &shared));
+    let stale_after = stale_after(config.bridge.cluster.member_interval.get());
+    let protector = agent.zip(task.as_ref()).zip(stores.leases.clone()).map(|((agent, task), leases)| {
+        let asked = sessions.iter().filter(|parts| matches!(parts.kind, LogKind::OfSession)).filter_map(|parts| parts.lease.as_ref());
+        Protector {
+            agent,
+            status: status.clone(),
+            leases,
+            tasks: shared.tasks.clone(),
+            bridge: process.bridge.clone(),
+            task: task.arn.clone(),
+            stale_after,
+            asked: asked.map(|lease| Arc::clone(&lease.asked)).collect(),
+            clock: clock.clone(),
+        }
+    });
     let (fleet, fleet_reader) = wiring::fleet(&stores, &process, &shared);
     let admin = match &process.admin {
         Some(plan) => {
@@ -146,6 +163,7 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
         membership,
         secrets: keeper,
         control,
+        protector,
         retention,
         exporter,
         collector,

@@ -142,6 +142,7 @@ impl Session {
             id: parts.route.clone(),
             session: self.parts.session.clone(),
             received: counters.received,
+            mailed: counters.mailed,
             recovered: counters.recovered,
             delivered: counters.delivered,
             dead_lettered: self.dead_letters.get(index).cloned().unwrap_or_default(),

@@ -268,14 +268,16 @@ function outboxes(check: Check, route: Route): void {
     const session = named(config.sessions, binding.session_id);
     if (session === undefined || binding.id === undefined || !(route.bindings ?? []).includes(binding.id)) return;
     const held = modeOf(route) === "direct_hold";
-    const feeds = receiver.session_id;
+    // What is posted waits with the session that the route names.
+    const posted = receiver.transport === "http" && receiver.session_id === undefined;
+    const feeds = posted ? route.session?.session_id : receiver.session_id;
     if (!held && feeds === session.id) return;
     check.error(
       "E_BINDING_SESSION",
       `bindings[${index}].session_id`,
       held
         ? `route "${route.id}" has no outbox`
-        : `messages of route "${route.id}" wait in the outbox of ${feeds === undefined ? "its receiver, which belongs to no session" : `session "${feeds}", which receives them, under its lease`}`,
+        : `messages of route "${route.id}" wait in the outbox of ${feeds === undefined ? "its receiver, which belongs to no session" : `session "${feeds}", which carries them, under its lease`}`,
       held || feeds === undefined ? "remove it" : `remove it, or write \`session_id: ${feeds}\``,
       ["routes", "receivers", "sessions"],
     );

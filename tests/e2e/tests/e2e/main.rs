@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+mod admin;
 mod adoption;
 mod breaker;
 mod broker;
@@ -23,7 +24,9 @@ mod lease;
 mod mailbox;
 mod matrix;
 mod memory;
+mod page;
 mod posts;
+mod protection;
 mod reports;
 mod restore;
 mod retained;

@@ -189,7 +189,7 @@ pub fn options(nth: usize, epoch: Option<Epoch>, lanes: u32, adopts: bool, row_b
         send_linger: Duration::from_millis(dice.pick(&[0, 10])),
         max_settled_ahead: dice.pick(&[1, 5, 1_000]),
         // Some owners keep what is settled for a while, and others that come after them do not.
-        keep_settled: Duration::from_millis([0, 0, 50][nth as usize % 3]),
+        keep_settled: Duration::from_millis([0, 0, 50][nth % 3]),
         memory_entries: dice.pick(&[2, 8, 1_000]),
         memory_bytes: dice.pick(&[1_000, 4_000, 1 << 20]),
         entry_id_base: (nth as u128 + 1) << 64,

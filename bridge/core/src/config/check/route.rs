@@ -322,7 +322,9 @@ fn outboxes(check: &mut Check<'_>, route: &Route) {
     for (index, binding) in config.bindings.iter().enumerate().filter(|(_, binding)| route.bindings.contains(&binding.id)) {
         let Some(session) = binding.session_id.as_ref().filter(|id| config.session(id).is_some()) else { continue };
         let Some(receiver) = config.receiver(&route.receiver_id) else { continue };
-        let feeds = receiver.session_id.as_ref();
+        // What is posted waits with the session that the route names.
+        let named = route.session.as_ref().map(|block| &block.session_id).filter(|_| receiver.is_http());
+        let feeds = named.or(receiver.session_id.as_ref());
         let (why, remedy) = if !route.delivery_mode.needs_outbox() {
             (
                 format!("route \"{}\" has no outbox: {} holds its messages at the source", route.id, route.delivery_mode.as_str()),
@@ -331,17 +333,14 @@ fn outboxes(check: &mut Check<'_>, route: &Route) {
         } else if let Some(feeds) = feeds.filter(|feeds| *feeds != session) {
             (
                 format!(
-                    "messages of route \"{}\" wait in the outbox of session \"{feeds}\", which receives them, under its lease",
+                    "messages of route \"{}\" wait in the outbox of session \"{feeds}\", which carries them, under its lease",
                     route.id
                 ),
                 format!("remove it, or write `session_id: {feeds}`"),
             )
         } else if feeds.is_none() {
             (
-                format!(
-                    "messages of route \"{}\" come from a queue and wait in an outbox of its receiver, which belongs to no session",
-                    route.id
-                ),
+                format!("messages of route \"{}\" wait in an outbox of its receiver, which belongs to no session", route.id),
                 "remove it".to_owned(),
             )
         } else {

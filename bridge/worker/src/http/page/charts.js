@@ -3,6 +3,7 @@
 import { at, count, make, span } from "./dom.js";
 
 const HOUR = 3600 * 1000;
+const SHORTEST = 5 * 60 * 1000;
 const WIDTH = 720;
 const HEIGHT = 120;
 const GAP_MS = 30 * 1000;
@@ -13,7 +14,9 @@ function draw(tag, attributes) {
   return element;
 }
 
-const x = (time, now) => ((time - (now - HOUR)) / HOUR) * WIDTH;
+// A process that has just started is shown over minutes: over an hour nobody would see anything of it.
+let shown = HOUR;
+const x = (time, now) => ((time - (now - shown)) / shown) * WIDTH;
 
 // A line over the hour for each series. Where samples are missing, the line is too.
 function lines(svg, series, now, show) {
@@ -80,6 +83,7 @@ function rate(samples, of) {
 const total = (list, key) => list.reduce((all, one) => all + one[key], 0);
 
 export function show(samples, interval, sessions, now) {
+  shown = Math.min(HOUR, Math.max(SHORTEST, samples.length ? now - samples[0].at : 0));
   at("service").replaceChildren(...sessions.map((session, index) => strip(session.id, spansOf(samples, index, interval), now)));
   const perSecond = (value) => (value === null ? "–" : count(Math.round(value)));
   lines(at("chart-rates"), [

@@ -22,7 +22,9 @@ function card(member, fleet, me) {
   for (const [session, level] of Object.entries(member.sessions)) {
     const lease = leaseOf(fleet, session);
     const owns = lease && lease.state === "held" && lease.owner === member.owner;
-    const line = owns ? `${session}: owner, ${level}, epoch ${lease.version}` : `${session}: ${level === "none" ? "standing by" : level}`;
+    // Where the lease names another one, the row of this member is only older.
+    const idle = level === "none" ? "standing by" : lease ? "no longer its owner" : level;
+    const line = owns ? `${session}: owner, ${level}, epoch ${lease.version}` : `${session}: ${idle}`;
     box.append(make("div", owns ? GRADES[level] : "soft", line));
   }
   return box;
@@ -40,7 +42,9 @@ export function show(fleet, me) {
   }
   const made = [...zones].sort().map(([zone, members]) => {
     const box = make("div", "zone");
-    box.append(make("h3", "soft", zone), ...members.map((member) => card(member, fleet, me)));
+    const cards = make("div", "members");
+    cards.append(...members.map((member) => card(member, fleet, me)));
+    box.append(make("h3", "soft", zone), cards);
     return box;
   });
   if (fleet.fault) made.push(make("p", "bad", `The lease table cannot be read: ${fleet.fault}`));

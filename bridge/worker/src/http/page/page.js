@@ -16,6 +16,7 @@ const GRADES = { full: "good", degraded: "fair", none: "bad", subscribed: "fair"
 let before = null;
 let seen = 0;
 let latest = null;
+let began = false;
 let others = null;
 let samples = [];
 let interval = HISTORY_MS;
@@ -82,7 +83,7 @@ function conservation(accounts) {
   const all = (key) => sum(accounts, (r) => r[key]);
   const open = sum(accounts, (r) => Math.abs(r.conservation_imbalance));
   const went = TERMS.map(([name, key]) => `${name} ${count(all(key))}`).join(" + ");
-  at("conservation").textContent = `received ${count(all("received"))} + recovered ${count(all("recovered"))} = delivered ${count(all("delivered"))} + ${went}: ${open === 0 ? "even" : `${count(open)} unaccounted for`}`;
+  at("conservation").textContent = `received ${count(all("received"))} + put in ${count(all("mailed"))} + recovered ${count(all("recovered"))} = delivered ${count(all("delivered"))} + ${went}: ${open === 0 ? "even" : `${count(open)} unaccounted for`}`;
   at("conservation").className = open === 0 ? "soft" : "bad";
 }
 
@@ -111,7 +112,7 @@ function show(answer) {
   ]), "no session has started");
   rows(at("routes"), accounts.map((r) => [
     cell(r.id), cell(rate([r.id], "received"), "n"), cell(rate([r.id], "delivered"), "n"),
-    ...["received", "recovered", "delivered"].map((k) => cell(count(r[k]), "n")),
+    ...["received", "mailed", "recovered", "delivered"].map((k) => cell(count(r[k]), "n")),
     cell(count(r.dead_lettered_total), r.dead_lettered_total ? "n bad" : "n"), cell(count(r.dropped_total), r.dropped_total ? "n fair" : "n"),
     ...["expired", "returned", "handed_over", "in_outbox", "in_flight"].map((k) => cell(count(r[k]), "n")),
     cell(count(r.conservation_imbalance), r.conservation_imbalance ? "n bad" : "n"),
@@ -154,6 +155,10 @@ async function poll() {
   if (!answer) return;
   show(answer);
   seen = Date.now();
+  if (began) return;
+  began = true;
+  every(FLEET_MS, pollFleet, () => {});
+  every(HISTORY_MS, pollHistory, () => {});
 }
 
 function silent() {
@@ -187,5 +192,3 @@ at("login").addEventListener("submit", (event) => {
 });
 letters.start();
 every(POLL_MS, poll, silent);
-every(FLEET_MS, pollFleet, () => {});
-every(HISTORY_MS, pollHistory, () => {});

@@ -1,0 +1,223 @@
+//! Whether this process's task asks to be left alone by deployments and by scaling in: while it owns a session, unless a newer revision waits for it.
+//!
+//! A protected task gets no signal: a deployment waits until the protection is dropped or runs out. So one lasts for a short time only, is not asked for anew
+//! once a process of a newer revision is there, which gets the sessions instead, and is dropped first when the owner leaves.
+
+use crate::units::Instant;
+use core::time::Duration;
+
+/// How long a protection lasts unless it is asked for again. The orchestrator counts whole minutes.
+pub const LASTS: Duration = Duration::from_secs(5 * 60);
+/// How long after one it is asked for again.
+const RENEW_AFTER: Duration = Duration::from_secs(2 * 60);
+/// How long after a request that failed another one is made.
+const RETRY_AFTER: Duration = Duration::from_secs(10);
+/// How long after a hand-over that came to nothing another one begins.
+const HAND_OVER_AGAIN: Duration = Duration::from_secs(60);
+
+/// How the process stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Situation {
+    /// It owns a session that others wait for.
+    pub owns: bool,
+    /// It was told to stop.
+    pub is_stopping: bool,
+    /// A process of a newer revision is there that could own it.
+    pub is_superseded: bool,
+}
+
+/// What to ask the orchestrator for, or to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Protect the task for [`LASTS`].
+    Protect,
+    /// Drop the protection.
+    Unprotect,
+    /// Hand the sessions over to the newer revision.
+    HandOver,
+}
+
+/// A task's protection, as far as it is known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Protection {
+    /// Until when one may stand with the orchestrator, whatever became of the answer.
+    stands_until: Option<Instant>,
+    protect_at: Instant,
+    unprotect_at: Instant,
+    hand_over_at: Instant,
+}
+
+impl Protection {
+    /// What to do now; `None`: nothing. A request is answered with [`Protection::answered`] before this is asked again.
+    pub fn decide(&mut self, now: Instant, situation: Situation) -> Option<Action> {
+        if !situation.owns || situation.is_stopping {
+            let stands = self.stands_until.is_some_and(|until| now < until);
+            return (stands && now >= self.unprotect_at).then_some(Action::Unprotect);
+        }
+        if situation.is_superseded {
+            // What stands goes on until nothing is owned any more, or runs out.
+            return (now >= self.hand_over_at).then(|| {
+                self.hand_over_at = now.plus(HAND_OVER_AGAIN);
+                Action::HandOver
+            });
+        }
+        (now >= self.protect_at).then_some(Action::Protect)
+    }
+
+    /// A request that was sent at `sent_at` took effect, or it is not known to have.
+    pub fn answered(&mut self, sent_at: Instant, now: Instant, action: Action, took_effect: bool) {
+        let again = if took_effect { sent_at.plus(RENEW_AFTER) } else { now.plus(RETRY_AFTER) };
+        match action {
+            Action::Protect => {
+                // One whose answer was lost may stand as well.
+                self.stands_until = Some(now.plus(LASTS));
+                (self.protect_at, self.unprotect_at) = (again, Instant::default());
+            }
+            Action::Unprotect if took_effect => *self = Self { hand_over_at: self.hand_over_at, ..Self::default() },
+            Action::Unprotect => self.unprotect_at = again,
+            Action::HandOver => {}
+        }
+    }
+}
+
+/// A task, as far as it matters to who replaces whom.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Release {
+    /// The service that it belongs to.
+    pub group: Option<String>,
+    /// What it was made from: `arn:…:task-definition/FAMILY:REVISION`.
+    pub definition: Option<String>,
+    /// It runs and is to go on, and nobody found it ill.
+    pub is_up: bool,
+}
+
+impl Release {
+    fn family_and_revision(&self) -> Option<(&str, u64)> {
+        let (family, revision) = self.definition.as_deref()?.rsplit_once(':')?;
+        Some((family, revision.parse().ok()?))
+    }
+
+    /// Whether `other` is a later revision of the same, in the same service, and up: one that could go on instead.
+    #[must_use]
+    pub fn is_superseded_by(&self, other: &Self) -> bool {
+        let newer =
+            self.family_and_revision().zip(other.family_and_revision()).is_some_and(|(own, other)| own.0 == other.0 && own.1 < other.1);
+        newer && other.is_up && self.group.is_some() && self.group == other.group
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+    use super::*;
+    use proptest::prelude::*;
+
+    const OWNS: Situation = Situation { owns: true, is_stopping: false, is_superseded: false };
+    const STANDS_BY: Situation = Situation { owns: false, is_stopping: false, is_superseded: false };
+
+    fn at(seconds: u64) -> Instant {
+        Instant::from_nanos(seconds * 1_000_000_000)
+    }
+
+    fn done(protection: &mut Protection, seconds: u64, situation: Situation) -> Option<Action> {
+        let action = protection.decide(at(seconds), situation)?;
+        protection.answered(at(seconds), at(seconds), action, true);
+        Some(action)
+    }
+
+    #[test]
+    fn an_owner_is_protected_again_and_again_and_no_more_once_it_owns_nothing() {
+        let mut protection = Protection::default();
+        assert_eq!(done(&mut protection, 10, STANDS_BY), None);
+        assert_eq!(done(&mut protection, 10, OWNS), Some(Action::Protect));
+        assert_eq!((done(&mut protection, 129, OWNS), done(&mut protection, 130, OWNS)), (None, Some(Action::Protect)));
+        assert_eq!(done(&mut protection, 131, STANDS_BY), Some(Action::Unprotect));
+        assert_eq!(done(&mut protection, 132, STANDS_BY), None);
+        assert_eq!(done(&mut protection, 133, OWNS), Some(Action::Protect), "the next term is protected at once");
+    }
+
+    #[test]
+    fn who_is_told_to_stop_drops_it_first() {
+        let mut protection = Protection::default();
+        done(&mut protection, 10, OWNS);
+        assert_eq!(done(&mut protection, 11, Situation { is_stopping: true, ..OWNS }), Some(Action::Unprotect));
+        assert_eq!(done(&mut protection, 12, Situation { is_stopping: true, ..OWNS }), None);
+    }
+
+    #[test]
+    fn a_newer_revision_gets_the_session_and_then_the_protection_is_dropped() {
+        let mut protection = Protection::default();
+        done(&mut protection, 10, OWNS);
+        let superseded = Situation { is_superseded: true, ..OWNS };
+        assert_eq!(done(&mut protection, 11, superseded), Some(Action::HandOver));
+        assert_eq!(done(&mut protection, 70, superseded), None, "neither protected anew nor handed over again");
+        assert_eq!(done(&mut protection, 71, superseded), Some(Action::HandOver), "it came to nothing");
+        assert_eq!(done(&mut protection, 72, Situation { owns: false, ..superseded }), Some(Action::Unprotect));
+    }
+
+    #[test]
+    fn a_request_without_answer_is_made_again_and_may_stand() {
+        let mut protection = Protection::default();
+        assert_eq!(protection.decide(at(10), OWNS), Some(Action::Protect));
+        protection.answered(at(10), at(14), Action::Protect, false);
+        assert_eq!((protection.decide(at(23), OWNS), protection.decide(at(24), OWNS)), (None, Some(Action::Protect)));
+        assert_eq!(protection.decide(at(25), STANDS_BY), Some(Action::Unprotect));
+        protection.answered(at(25), at(29), Action::Unprotect, false);
+        assert_eq!((protection.decide(at(38), STANDS_BY), protection.decide(at(39), STANDS_BY)), (None, Some(Action::Unprotect)));
+        assert_eq!(protection.decide(at(14 + 300), STANDS_BY), None, "it has run out by itself");
+    }
+
+    #[test]
+    fn only_a_later_revision_of_the_same_service_that_is_up_supersedes() {
+        let release =
+            |group: &str, definition: &str, is_up| Release { group: Some(group.into()), definition: Some(definition.into()), is_up };
+        let own = release("service:w", "arn:aws:ecs:r:1:task-definition/w:9", true);
+        assert!(!own.is_superseded_by(&release("service:w", "arn:aws:ecs:r:1:task-definition/w:10", false)), "not up");
+        assert!(own.is_superseded_by(&release("service:w", "arn:aws:ecs:r:1:task-definition/w:10", true)));
+        for other in [
+            release("service:w", "arn:aws:ecs:r:1:task-definition/w:9", true),
+            release("service:w", "arn:aws:ecs:r:1:task-definition/w:8", true),
+            release("service:control", "arn:aws:ecs:r:1:task-definition/w:10", true),
+            release("service:w", "arn:aws:ecs:r:1:task-definition/other:10", true),
+            release("service:w", "", true),
+            Release::default(),
+        ] {
+            assert!(!own.is_superseded_by(&other), "{other:?}");
+        }
+        assert!(!Release::default().is_superseded_by(&Release { is_up: true, ..Release::default() }));
+    }
+
+    proptest! {
+        /// Against an orchestrator that keeps what it is told: a protection is never asked for by who owns nothing, is to stop or is superseded, and of who
+        /// owns nothing none stands for longer than a failed request takes to be made again, or its own time.
+        #[test]
+        fn nobody_keeps_a_protection_that_is_not_due(steps in proptest::collection::vec((0_u64..40, any::<bool>(), any::<bool>(), any::<bool>(), 0_u8..3), 1..120)) {
+            let (mut protection, mut now, mut stands) = (Protection::default(), 100_u64, None::<u64>);
+            for (pause, owns, is_stopping, is_superseded, outcome) in steps {
+                now += pause;
+                stands = stands.filter(|until| now < *until);
+                let situation = Situation { owns, is_stopping, is_superseded };
+                let action = protection.decide(at(now), situation);
+                if action == Some(Action::Protect) {
+                    prop_assert!(owns && !is_stopping && !is_superseded);
+                }
+                prop_assert!(action != Some(Action::HandOver) || owns && !is_stopping && is_superseded);
+                let Some(action) = action.filter(|action| *action != Action::HandOver) else { continue };
+                // Done, not done, or done with the answer lost.
+                if outcome != 1 {
+                    stands = (action == Action::Protect).then_some(now + LASTS.as_secs());
+                }
+                protection.answered(at(now), at(now), action, outcome == 0);
+            }
+            // Whatever stands is dropped soon by one that owns nothing and is answered.
+            let began = now;
+            while stands.is_some_and(|until| now < until) {
+                if protection.decide(at(now), STANDS_BY) == Some(Action::Unprotect) {
+                    return Ok(());
+                }
+                now += 1;
+                prop_assert!(now - began <= RETRY_AFTER.as_secs(), "a protection stands that nobody drops");
+            }
+        }
+    }
+}
