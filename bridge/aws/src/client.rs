@@ -3,11 +3,13 @@
 //! The SDK retries nothing: whether a second attempt is right is the core's decision, because a request whose answer got lost may still
 //! take effect. `AWS_ENDPOINT_URL` and the service-specific variants are honoured by the SDK's own configuration loading.
 
+use crate::lasting::LastingCredentials;
 use aws_config::meta::region::RegionProviderChain;
 use aws_config::profile::{ProfileFileCredentialsProvider, ProfileFileRegionProvider};
 use aws_config::provider_config::ProviderConfig;
 use aws_config::timeout::TimeoutConfig;
 use aws_config::{BehaviorVersion, ConfigLoader, Region, SdkConfig};
+use aws_credential_types::provider::SharedCredentialsProvider;
 use aws_sdk_dynamodb::config::{ProvideCredentials, StalledStreamProtectionConfig};
 use aws_smithy_http_client::proxy::ProxyConfig;
 use aws_smithy_http_client::{Builder, ConnectorBuilder, tls};
@@ -54,10 +56,10 @@ impl AwsClients {
         if let Some(region) = &options.region {
             loader = loader.region(Region::new(region.clone()));
         }
-        let config = without_empty_endpoints(loader.load().await);
+        let config = lasting(without_empty_endpoints(loader.load().await));
         let mut profiles = BTreeMap::new();
         for name in &options.profiles {
-            profiles.insert(name.clone(), of_profile(options, &http, name).await);
+            profiles.insert(name.clone(), lasting(of_profile(options, &http, name).await));
         }
         Self { config, profiles: Arc::new(profiles) }
     }
@@ -165,6 +167,17 @@ fn loader(options: &AwsOptions, http: &SharedHttpClient) -> ConfigLoader {
         .retry_config(RetryConfig::disabled())
         .timeout_config(timeouts(options))
         .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
+}
+
+/// With credentials that a failed renewal does not replace.
+fn lasting(config: SdkConfig) -> SdkConfig {
+    match config.credentials_provider() {
+        Some(provider) => {
+            let lasting = SharedCredentialsProvider::new(LastingCredentials::new(provider));
+            config.into_builder().credentials_provider(lasting).build()
+        }
+        None => config,
+    }
 }
 
 /// The credentials of a profile and no others: the usual chain would take those of the environment first.

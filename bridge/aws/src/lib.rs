@@ -6,11 +6,14 @@ pub mod dead_letters;
 pub mod ecs;
 pub mod fault;
 pub mod items;
+mod lasting;
 pub mod leases;
 pub mod managed_subscriptions;
 mod meter;
 pub mod outbox;
 pub mod schema;
+#[cfg(feature = "secrets")]
+pub mod secrets;
 pub mod sqs;
 mod transaction;
 
@@ -22,6 +25,8 @@ pub use ecs::{EcsTasks, TaskArn};
 pub use leases::{DynamoLeases, LeaseUsage};
 pub use managed_subscriptions::DynamoManagedSubscriptions;
 pub use outbox::DynamoOutbox;
+#[cfg(feature = "secrets")]
+pub use secrets::AwsSecrets;
 pub use sqs::fifo::{Fifo, Group};
 pub use sqs::source::{Queue, SqsSource, SqsSourceOptions, probe as probe_queue};
 pub use sqs::{SqsOptions, SqsSink};

@@ -6,4 +6,5 @@
 mod calls;
 pub mod memory;
 mod paging;
+pub mod secrets;
 pub mod sqlite;

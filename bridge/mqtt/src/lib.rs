@@ -17,6 +17,7 @@ mod identity;
 mod options;
 mod probe;
 mod publisher;
+mod renewal;
 mod session;
 mod source;
 mod subscriptions;
@@ -29,4 +30,5 @@ pub use options::{
 };
 pub use probe::{ProbeReport, probe};
 pub use publisher::{CAUSATION_ID, MESSAGE_ID, MqttPublisher, MqttSink, MqttSinkOptions, PublisherOptions, REDRIVE_ATTEMPT};
+pub use renewal::{Renewal, Shown};
 pub use source::{ConnectionStatus, MqttSource, StatusHandle, start};

@@ -4,6 +4,7 @@ use crate::backoff::{Backoff, Rivalry, STABLE_AFTER};
 use crate::connection::{self, Attempt, NOTHING_TO_PUBLISH, Opened};
 use crate::gate::{self, Inquiry};
 use crate::options::{MqttConfigError, SourceOptions};
+use crate::renewal::renew;
 use crate::session::{Cause, End, Item, LOOSE_ROOM, SLACK, Session, Shared, Surroundings, Welcome, count};
 use crate::subscriptions::Terms;
 use crate::tls;
@@ -101,6 +102,7 @@ impl Task {
             Some(Err(fault)) => return End { cause: Cause::Lost, fault },
             None => return End::closing(),
         }
+        renew(&mut self.options, &mut self.tls);
         let clean_start = self.options.clean_start && self.epoch.0 == 0;
         let url = self.options.url_at(self.address);
         let attempt = Attempt {

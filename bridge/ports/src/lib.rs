@@ -17,6 +17,7 @@ pub use redrive::TwoStores;
 pub use tasks::{Described, TaskRecord, Tasks};
 
 use async_trait::async_trait;
+use causeway_core::config::{Secret, SecretPlace};
 use causeway_core::dead_letter::{DeadLetter, DeadLetterState};
 use causeway_core::drain::OrderKey;
 pub use causeway_core::identity::{ConnectionEpoch, DeliveryId};
@@ -476,6 +477,13 @@ pub trait ConnectionGate: Send + Sync {
 
     /// The broker confirmed that the filter is unsubscribed (0x00) or was not subscribed (0x11).
     async fn unsubscribed(&self, filter: &str);
+}
+
+/// Where secrets are kept that the configuration names and does not hold.
+#[async_trait]
+pub trait Secrets: Send + Sync {
+    /// What stands there now. The fault names the place and never the secret.
+    async fn read(&self, place: &SecretPlace) -> Result<Secret, Fault>;
 }
 
 /// The clocks of this host.

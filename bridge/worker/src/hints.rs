@@ -1,7 +1,7 @@
 //! Hints between members: "the lease of this session is free, look at once". They make a planned hand-over quick and decide nothing: a member that
 //! gets one reads the lease row, which it would have done a moment later anyway, and the row's conditional write decides.
 
-use causeway_core::config::Secret;
+use crate::secrets::Token;
 use causeway_ports::Leases;
 use core::time::Duration;
 use futures_util::future::join_all;
@@ -81,7 +81,7 @@ pub struct Hinter {
     leases: Arc<dyn Leases>,
     bridge: String,
     owner: String,
-    token: Secret,
+    token: Token,
     client: reqwest::Client,
 }
 
@@ -96,7 +96,7 @@ impl Hinter {
     ///
     /// # Errors
     /// Where the HTTP client cannot be built.
-    pub fn new(leases: Arc<dyn Leases>, bridge: &str, owner: &str, token: Secret) -> Result<Self, reqwest::Error> {
+    pub fn new(leases: Arc<dyn Leases>, bridge: &str, owner: &str, token: Token) -> Result<Self, reqwest::Error> {
         let client = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none()).timeout(PATIENCE).build()?;
         Ok(Self { leases, bridge: bridge.to_owned(), owner: owner.to_owned(), token, client })
     }
@@ -123,7 +123,7 @@ impl Hinter {
     }
 
     async fn post(&self, member: &str, url: String, session: &str) {
-        let request = self.client.post(&url).bearer_auth(self.token.reveal()).json(&Hint { session: session.to_owned() });
+        let request = self.client.post(&url).bearer_auth(self.token.current().reveal()).json(&Hint { session: session.to_owned() });
         match request.send().await {
             Ok(answer) => debug!(member, url, session, status = answer.status().as_u16(), "told that the lease is free"),
             Err(error) => debug!(member, url, session, %error, "could not be told that the lease is free"),

@@ -4,7 +4,7 @@
 use crate::parts::RandomBits;
 use crate::wiring::WiringError;
 use causeway_core::config::Config;
-use causeway_core::config::model::{Receiver, Route};
+use causeway_core::config::model::Route;
 use causeway_core::dispatch::{Arrival, Dispatch};
 use causeway_core::identity::{EntryId, IdSequence};
 use causeway_core::mailbox::{Mail, MailboxName};
@@ -73,7 +73,7 @@ impl Ingress {
     pub fn of(config: &Config, mailbox: Option<Arc<dyn Mailbox>>, clock: Arc<dyn Clock>) -> Result<Self, WiringError> {
         let door = |route: &Route| {
             let wrong = |code, detail: String| WiringError::new(format!("routes ({})", route.id), code, detail);
-            let session = config.receiver(&route.receiver_id).map(Receiver::source_name).unwrap_or_default();
+            let session = config.carrier_name(route).unwrap_or_default();
             Ok(Door {
                 receiver: route.receiver_id.as_str().into(),
                 dispatch: Dispatch::compile(config, [route]).map_err(|error| wrong("E_DISPATCH", error.to_string()))?,

@@ -18,6 +18,7 @@ pub mod protection;
 pub mod retention;
 pub mod returning;
 pub mod run;
+pub mod secrets;
 pub mod status;
 pub mod step_down;
 pub mod supervisor;

@@ -17,6 +17,7 @@ use crate::parts::SessionParts;
 use crate::protection::Protector;
 use crate::retention::Retention;
 use crate::run::{RunError, SessionEnd};
+use crate::secrets::SecretKeeper;
 use crate::status::StatusBoard;
 use crate::telemetry::collect::Collector;
 use crate::telemetry::emf::{self, Exporter};
@@ -78,6 +79,8 @@ pub struct Program {
     pub transport: Option<(Transport, TcpListener)>,
     /// Keeps this process's row among the members.
     pub membership: Option<Membership>,
+    /// Reads secrets again that the configuration names.
+    pub secrets: SecretKeeper,
     /// Keeps deployments from stopping this process while it owns a session, where ECS can be asked for that.
     pub protector: Option<Protector>,
     /// Watches the whole bridge, where this process has that role.
@@ -118,6 +121,7 @@ pub async fn run(program: Program, mut signals: Signals) -> End {
         fleet_reader,
         transport,
         membership,
+        secrets,
         control,
         protector,
         retention,
@@ -147,6 +151,7 @@ pub async fn run(program: Program, mut signals: Signals) -> End {
     if let Some((transport, listener)) = transport {
         services.spawn(transport.serve(listener, Bounds::of_posts(), quit.clone()));
     }
+    services.spawn(secrets.run(quit.clone()));
     if let Some(membership) = membership {
         services.spawn(membership.run(quit.clone()));
     }

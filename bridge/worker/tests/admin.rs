@@ -100,6 +100,7 @@ impl Server {
             step_downs: step_downs.clone(),
             clock: Arc::clone(&clock) as Arc<dyn Clock>,
             metrics: Metrics::default(),
+            secrets: Default::default(),
             status: status.clone(),
             stop: stop.clone(),
         };

@@ -75,7 +75,7 @@ impl Member {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let hinted = hints.listen("s");
-        tokio::spawn(Transport::new(hints, TOKEN).serve(listener, Bounds::default(), quit.clone()));
+        tokio::spawn(Transport::new(hints, token().into()).serve(listener, Bounds::default(), quit.clone()));
         let facts = OwnerFacts { endpoints: [("http".to_owned(), url.clone())].into(), ..OwnerFacts::default() };
         let record = MemberRecord {
             bridge: "b".to_owned(),
@@ -86,7 +86,7 @@ impl Member {
         };
         leases.put_member(&record).await;
         let shared: Arc<dyn Leases> = Arc::clone(leases) as Arc<dyn Leases>;
-        let hinter = Hinter::new(Arc::clone(&shared), "b", &owner, token()).unwrap();
+        let hinter = Hinter::new(Arc::clone(&shared), "b", &owner, token().into()).unwrap();
         let ttl = Duration::from_secs(600);
         let upkeep = Upkeep { ttl, renew_interval: ttl / 2, jitter: Duration::ZERO, max_fails: 3, guard: Duration::from_secs(1) };
         let source = broker.clone();

@@ -54,7 +54,7 @@ impl Bridge {
         let (metrics, stop, mailed) = (Metrics::default(), CancellationToken::new(), Arc::new(Notify::new()));
         let receiver = PostReceiver {
             id: "orders".into(),
-            token: serde_json::from_value::<Secret>(json!(TOKEN)).unwrap(),
+            token: Secret::new(TOKEN).into(),
             max_body_bytes: BODY_LIMIT,
             fail_open,
             dispatch: Arc::new(Dispatch::to_first([("r", "orders", "b")])),

@@ -3,6 +3,7 @@
 
 use causeway_core::config::{Config, Source, load};
 use causeway_mqtt::{Protocol, SourceOptions, Will};
+use causeway_worker::secrets::SecretBoard;
 use causeway_worker::wiring::{source_options, storage_identity};
 use core::time::Duration;
 
@@ -17,7 +18,7 @@ fn config(text: &str) -> Config {
 
 fn options(text: &str) -> SourceOptions {
     let config = config(text);
-    source_options(&config, &config.sessions[0], "sessions[0]").unwrap()
+    source_options(&config, &config.sessions[0], "sessions[0]", &SecretBoard::default()).unwrap()
 }
 
 #[test]

@@ -235,6 +235,18 @@ export function isDurable(mode: SessionMode | undefined): boolean {
   return mode === "persistent" || mode === "exclusive";
 }
 
+const SECRET_PLACES = [
+  /^file:\/\/\/./s,
+  /^env:\/\/[A-Za-z_][A-Za-z0-9_]*$/,
+  /^(ssm|pms):\/\/(?!\/$)[A-Za-z0-9/_.\-:]+$/,
+  /^secretsmanager:\/\/[A-Za-z0-9/_+=.@\-:]+(#[A-Za-z0-9_.-]+)?$/,
+];
+
+/** Whether a text says where a secret is kept, rather than being one. */
+export function isSecretPlace(text: string): boolean {
+  return SECRET_PLACES.some((place) => place.test(text));
+}
+
 export function mqtt(session: Session): MqttSession {
   return session.options?.session ?? {};
 }

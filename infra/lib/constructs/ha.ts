@@ -29,6 +29,7 @@ import { BridgeNetwork, type BridgeNetworkProps } from "./network.ts";
 import { commandLines } from "./outputs.ts";
 import { QueueEnds, type QueueSource } from "./queue-ends.ts";
 import { RedriveFunction, type RedriveFunctionProps } from "./redrive.ts";
+import { secretPlaces } from "./secret-places.ts";
 import { BridgeService, checkTasks, checkVariables } from "./service.ts";
 import { BridgeTables, defaultTableNames, type IBridgeTables } from "./tables.ts";
 
@@ -389,6 +390,7 @@ export class CausewayDynamoDBHA extends Construct {
       imageContext: props.imageContext,
       cluster: props.cluster,
       secretKeys: props.secretKeys,
+      secretPlaces: secretPlaces(this.document.value),
       workerDesiredCount: props.workerDesiredCount,
       cpu: props.cpu,
       memoryLimitMiB: props.memoryLimitMiB,

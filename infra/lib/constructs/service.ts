@@ -24,6 +24,7 @@ import { type Architecture, resolveImage } from "./image.ts";
 import { LoadBalancerAttachment, type LoadBalancerAttachmentProps } from "./load-balancer.ts";
 import { NO_QUEUES, statements } from "./permissions.ts";
 import { blockDeploy, PLACEHOLDER } from "./placeholder.ts";
+import { secretStatements } from "./secret-places.ts";
 import type { IBridgeTables } from "./tables.ts";
 
 /** The kinds of tasks. Both run the bridge and may own its sessions; control also serves the admin interface and is exactly one. */
@@ -99,6 +100,13 @@ export interface BridgeServiceProps {
    * @default - none
    */
   readonly sourcesByName?: readonly sqs.IQueue[];
+
+  /**
+   * Where the tasks themselves read secrets that the configuration names: `ssm:///NAME`, `secretsmanager://NAME`.
+   *
+   * @default - nowhere
+   */
+  readonly secretPlaces?: readonly string[];
 
   /**
    * What the containers' environment holds besides what the stack sets itself: variables of the configuration that only exist at deploy.
@@ -344,6 +352,11 @@ export class BridgeService extends Construct {
     const tasks = Stack.of(this).formatArn({ service: "ecs", resource: "task", resourceName: `${clusterName}/*` });
     for (const statement of statements(kind, { ...NO_QUEUES, tables, destinations, sources, sourcesByName, tasks }))
       role.addToPolicy(statement);
+    const named = secretStatements(this, this.props.secretPlaces ?? []);
+    for (const statement of named) role.addToPolicy(statement);
+    const keys = (this.props.secretKeys ?? []).map((key) => key.keyArn);
+    if (named.length > 0 && keys.length > 0)
+      role.addToPolicy(new iam.PolicyStatement({ sid: "SecretKeys", actions: ["kms:Decrypt"], resources: keys }));
     acknowledgePattern(role, tasks, "The tasks of one cluster, which ECS names when they start.");
     return role;
   }

@@ -9,7 +9,6 @@ use super::fault::{Fault, Severity};
 const FIELDS: &[(&str, &str)] = &[
     ("receivers[].options.credentials_uri", "credentials from elsewhere than the AWS chain"),
     ("senders[].options.credentials_uri", "credentials from elsewhere than the AWS chain"),
-    ("sessions[].options.session.credentials_uri", "credentials from elsewhere; use `username` and `password`"),
 ];
 
 /// Everything in the configuration that this release does not carry out, in the order of the files.

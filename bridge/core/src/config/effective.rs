@@ -5,9 +5,11 @@ use super::model::{
     Binding, Config, LeaseStore, MqttSession, OnFailure, Receiver, Route, RouteSession, Sender, Session, SessionMode, StoreKind, Stores,
     Transport, Will,
 };
+use super::secret_place::SecretPlace;
 use super::values::{Id, Secret, Span, StepDown};
 use crate::timing::{Activation, Budget, BudgetError, BudgetTerms, Cadence, CadenceError, CadenceInput, MqttActivation, Nanos};
 use core::time::Duration;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 /// Bytes by which an MQTT packet may exceed its payload: topic and properties.
@@ -134,8 +136,8 @@ pub enum Credentials {
         /// Password.
         password: Option<Secret>,
     },
-    /// As a file or parameter says: a `file://` or `pms://` address.
-    Uri(String),
+    /// As a login says that is kept elsewhere.
+    Kept(SecretPlace),
 }
 
 /// How an SQS sender sends.
@@ -253,6 +255,17 @@ impl Config {
     pub fn carrier_name(&self, route: &Route) -> Option<String> {
         let receiver = self.receiver(&route.receiver_id)?;
         Some(self.carrier(route).map_or_else(|| receiver.source_name(), |session| session.id.to_string()))
+    }
+
+    /// Every place outside the configuration that it takes a secret from.
+    #[must_use]
+    pub fn secret_places(&self) -> BTreeSet<SecretPlace> {
+        let logins =
+            self.sessions.iter().filter_map(|session| session.options.session.credentials_uri.as_deref()).filter_map(SecretPlace::parse);
+        let posts = self.receivers.iter().filter_map(|receiver| receiver.options.token.as_ref());
+        let keys = [&self.http.hint_token, &self.http.monitor_api_key, &self.http.admin_api_key];
+        let named = self.http.admin_keys.iter().map(|named| &named.key);
+        logins.chain(posts.chain(named).chain(keys.into_iter().flatten()).filter_map(SecretPlace::of)).collect()
     }
 
     /// The block of the first route that speaks about this session's lease. All of them say the same.
@@ -412,7 +425,7 @@ impl MqttSession {
 
     fn credentials(&self) -> Credentials {
         match (&self.credentials_uri, &self.username, &self.password) {
-            (Some(uri), _, _) => Credentials::Uri(uri.clone()),
+            (Some(uri), _, _) => SecretPlace::parse(uri).map_or(Credentials::None, Credentials::Kept),
             (None, None, None) => Credentials::None,
             (None, username, password) => Credentials::Login { username: username.clone().unwrap_or_default(), password: password.clone() },
         }

@@ -14,6 +14,7 @@ mod merge;
 mod parse;
 mod refused;
 mod schema;
+mod secret_place;
 mod tree;
 mod values;
 
@@ -29,7 +30,8 @@ pub use fault::{Fault, Position, Severity};
 pub use model::Config;
 pub use parse::MAX_BYTES;
 pub use schema::{json_schema, reference_markdown};
-pub use values::{Id, Secret, SignedSpan, Span, StepDown};
+pub use secret_place::{Login, NoLogin, SecretPlace, field_of};
+pub use values::{Id, MIN_KEY_CHARS, Secret, SignedSpan, Span, StepDown};
 
 use decode::Finding;
 use interpolate::{Filled, Interpolation};

@@ -405,7 +405,15 @@ impl JsonSchema for Id {
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Secret(String);
 
+/// The shortest key or token that somebody shows to this program, in characters.
+pub const MIN_KEY_CHARS: usize = 16;
+
 impl Secret {
+    /// Hides `text`.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
     /// The text itself. Callers hand it to the protocol that needs it, and to nothing else.
     #[must_use]
     pub fn reveal(&self) -> &str {

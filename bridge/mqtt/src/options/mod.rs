@@ -7,6 +7,7 @@ pub use broker_url::BrokerUrl;
 pub use security::{CaSource, ClientIdentity, Credentials, Secret, TlsOptions};
 
 use crate::filter::{self, FilterError};
+use crate::renewal::Renewal;
 use crate::tls;
 use causeway_ports::ConnectionGate;
 use core::fmt;
@@ -182,6 +183,8 @@ pub struct SourceOptions {
     pub first_connection_expected_new: bool,
     /// Asked before every connection, and before anything is subscribed on it. `None`: both are always allowed, and nothing is unsubscribed.
     pub gate: Option<Arc<dyn ConnectionGate>>,
+    /// Asked before every connection what this client shows now. `None`: always `credentials` and `tls`.
+    pub renewal: Option<Renewal>,
 }
 
 impl fmt::Debug for SourceOptions {
@@ -215,6 +218,7 @@ impl fmt::Debug for SourceOptions {
             .field("subscriptions", &self.subscriptions)
             .field("first_connection_expected_new", &self.first_connection_expected_new)
             .field("gate", &self.gate.as_ref().map(|_| "***"))
+            .field("renewal", &self.renewal)
             .finish()
     }
 }
@@ -251,6 +255,7 @@ impl SourceOptions {
             subscriptions: Vec::new(),
             first_connection_expected_new: true,
             gate: None,
+            renewal: None,
         }
     }
 

@@ -7,6 +7,7 @@ use crate::backoff::Backoff;
 use crate::connection::{self, Attempt, Opened};
 use crate::fault;
 use crate::options::SourceOptions;
+use crate::renewal::renew;
 use crate::session::{Cause, End};
 use causeway_core::outcome::{Fault, FaultCode};
 use core::future::Future;
@@ -123,6 +124,7 @@ impl Task {
                 job.refuse(fault);
                 continue;
             }
+            renew(&mut self.options.connection, &mut self.tls);
             let connection = SourceOptions { session_expiry: 0, will: None, ..self.options.connection.clone() };
             let url = connection.url_at(self.address);
             let attempt = Attempt {

@@ -4,8 +4,8 @@ use crate::mosquitto::{Mosquitto, free_port, listens};
 use crate::packets::{Publish, Publisher};
 use crate::support::{delivery, disconnected, options, ready, source, text};
 use causeway_core::outcome::{Fault, FaultCode};
-use causeway_mqtt::{BrokerUrl, CaSource, ClientIdentity, Credentials, Secret, SourceOptions, TlsOptions, probe};
-use causeway_ports::Source;
+use causeway_mqtt::{BrokerUrl, CaSource, ClientIdentity, Credentials, Renewal, Secret, Shown, SourceOptions, TlsOptions, probe};
+use causeway_ports::{Source, SourceEvent};
 use core::time::Duration;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd};
 use std::process::Command;
@@ -213,4 +213,62 @@ async fn a_name_without_an_address_is_told() {
     let fault = refusal(wanted).await;
     assert_eq!(fault.code, FaultCode::Unavailable);
     assert!(fault.detail.contains("broker.invalid"), "{fault}");
+}
+
+/// A login and a certificate that are renewed while the program runs are used by the next connection, and what is not complete yet is not.
+#[tokio::test]
+async fn what_is_renewed_is_shown_by_the_next_connection() {
+    let (former, latter, server) = (Authority::new("former"), Authority::new("latter"), Authority::new("server"));
+    let passwords = |folder: &std::path::Path, password: &str| {
+        let status = Command::new("mosquitto_passwd").args(["-b", "-c"]).arg(folder.join("passwords")).args(["plant", password]).status();
+        assert!(status.expect("mosquitto_passwd comes with mosquitto").success());
+    };
+    let place = std::sync::OnceLock::new();
+    let (certificate, key) = server.issue(&["localhost"], false);
+    let settings = "allow_anonymous false\npassword_file FOLDER/passwords\ncertfile FOLDER/cert.pem\nkeyfile FOLDER/key.pem\ncafile FOLDER/ca.pem\nrequire_certificate true\n";
+    let mut broker = Mosquitto::with(settings, |folder| {
+        for (name, text) in [("cert.pem", &certificate), ("key.pem", &key), ("ca.pem", &former.pem)] {
+            std::fs::write(folder.join(name), text).unwrap();
+        }
+        passwords(folder, "first");
+        place.set(folder.to_owned()).unwrap();
+    })
+    .await;
+    let identity = |(certificate, key): (String, String)| ClientIdentity { cert_pem: certificate.into_bytes(), key_pem: key.into_bytes() };
+    let ca = CaSource::Pem(server.pem.as_bytes().to_vec());
+    let login = |password: &str| Credentials { username: "plant".into(), password: Secret::new(password) };
+    let shown = std::sync::Arc::new(std::sync::Mutex::new(Shown::default()));
+    let mut wanted = secured("localhost", broker.port, &server.pem);
+    wanted.reconnect_delay = Duration::from_millis(50);
+    wanted.reconnect_max_delay = Duration::from_millis(200);
+    wanted.credentials = Some(login("first"));
+    wanted.tls.client = Some(identity(former.issue(&["client"], false)));
+    let now = std::sync::Arc::clone(&shown);
+    wanted.renewal = Some(Renewal::new(move || now.lock().unwrap().clone()));
+    let mut source = source(wanted);
+    ready(&mut source).await;
+
+    let folder = place.get().unwrap();
+    broker.stop();
+    std::fs::write(folder.join("ca.pem"), &latter.pem).unwrap();
+    passwords(folder, "second");
+    broker.start_again().await;
+    disconnected(&mut source).await;
+    let (fault, _) = disconnected(&mut source).await;
+    assert_eq!(fault.code, FaultCode::NotAuthorized, "the former certificate: {fault}");
+    // The key of another certificate: half of a renewal.
+    let (certificate, _) = latter.issue(&["client"], false);
+    let half = identity((certificate, latter.issue(&["client"], false).1));
+    *shown.lock().unwrap() = Shown { credentials: None, tls: Some(TlsOptions { ca: ca.clone(), client: Some(half) }) };
+    disconnected(&mut source).await;
+    let whole = identity(latter.issue(&["client"], false));
+    *shown.lock().unwrap() = Shown { credentials: Some(login("second")), tls: Some(TlsOptions { ca, client: Some(whole) }) };
+    loop {
+        match source.next().await {
+            SourceEvent::Subscribed { .. } => break,
+            SourceEvent::Closed => panic!("the source ended"),
+            _ => {}
+        }
+    }
+    source.close(Duration::from_secs(10)).await;
 }

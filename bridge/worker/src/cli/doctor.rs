@@ -6,6 +6,7 @@ use super::run::bounded;
 use super::{ConfigArgs, load, output};
 use crate::http::tls::ListenerTls;
 use crate::http::{self, monitor::PREFIX};
+use crate::secrets::SecretBoard;
 use crate::wiring::{self, StorePart, WiringError};
 use causeway_aws::AwsClients;
 use causeway_core::config::model::Http;
@@ -114,9 +115,16 @@ pub async fn execute(args: DoctorArgs) -> Result<ExitCode, CliError> {
     for part in StorePart::ALL {
         findings.extend(store(part, config, aws.as_ref()).await);
     }
-    findings.extend(queues(config, aws.as_ref()).await);
+    let secrets = match wiring::keep_secrets(config, aws.as_ref(), 0).await {
+        Ok((secrets, _)) => secrets,
+        Err(errors) => {
+            findings.extend(errors.into_iter().map(Finding::from));
+            SecretBoard::default()
+        }
+    };
+    findings.extend(queues(config, aws.as_ref(), &secrets).await);
     findings.extend(sources(config, aws.as_ref()).await);
-    findings.extend(brokers(config).await);
+    findings.extend(brokers(config, &secrets).await);
     let well = findings.iter().all(|finding| finding.ok);
     if args.json {
         output::json(&serde_json::json!({ "ok": well, "findings": findings }))?;
@@ -229,8 +237,8 @@ fn probed(part: impl Into<String>, result: Result<(), Fault>) -> Finding {
     }
 }
 
-async fn queues(config: &Config, aws: Option<&AwsClients>) -> Vec<Finding> {
-    let sinks = match wiring::sinks(config, aws) {
+async fn queues(config: &Config, aws: Option<&AwsClients>, secrets: &SecretBoard) -> Vec<Finding> {
+    let sinks = match wiring::sinks(config, aws, secrets) {
         Ok(sinks) => sinks,
         Err(errors) => return errors.into_iter().map(Finding::from).collect(),
     };
@@ -263,11 +271,11 @@ async fn sources(config: &Config, aws: Option<&AwsClients>) -> Vec<Finding> {
     findings
 }
 
-async fn brokers(config: &Config) -> Vec<Finding> {
+async fn brokers(config: &Config, secrets: &SecretBoard) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (index, session) in config.sessions.iter().enumerate() {
         let part = format!("session {}", session.id);
-        findings.push(match wiring::source_options(config, session, &format!("sessions[{index}]")) {
+        findings.push(match wiring::source_options(config, session, &format!("sessions[{index}]"), secrets) {
             Err(error) => error.into(),
             Ok(options) => match causeway_mqtt::probe(&options).await {
                 Err(fault) => Finding::of(part, &fault),

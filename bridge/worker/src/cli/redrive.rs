@@ -127,7 +127,8 @@ pub async fn execute(args: RedriveArgs) -> Result<ExitCode, CliError> {
 async fn ports(config: &Config, purpose: Purpose) -> Result<Ports, CliError> {
     let aws = wiring::aws(config).await;
     let stores = StoreSet::open(&config.stores, aws.as_ref(), purpose).map_err(|errors| CliError::all_unusable(&errors))?;
-    let sinks = wiring::sinks(config, aws.as_ref()).map_err(|errors| CliError::all_unusable(&errors))?;
+    let (secrets, _) = wiring::keep_secrets(config, aws.as_ref(), 0).await.map_err(|errors| CliError::all_unusable(&errors))?;
+    let sinks = wiring::sinks(config, aws.as_ref(), &secrets).map_err(|errors| CliError::all_unusable(&errors))?;
     redrive_ports(&stores, &sinks, Arc::new(SystemClock)).map_err(CliError::unusable)
 }
 

@@ -12,6 +12,7 @@ use crate::members::{Membership, stale_after};
 use crate::parts::{LogKind, SessionParts};
 use crate::protection::{Agent, Protector};
 use crate::retention::Retention;
+use crate::secrets::Token;
 use crate::status::StatusBoard;
 use crate::step_down::StepDowns;
 use crate::supervisor::{self, End, Program, Signals};
@@ -20,7 +21,7 @@ use crate::telemetry::collect::Collector;
 use crate::telemetry::emf::Exporter;
 use crate::telemetry::logs;
 use crate::wiring::{self, ProcessPlan, Purpose, Shared, StoreSet, WiringError};
-use causeway_core::config::{Config, Loaded, Secret};
+use causeway_core::config::{Config, Loaded};
 use causeway_core::outcome::{Fault, FaultClass, FaultCode};
 use causeway_core::timing::Nanos;
 use causeway_ports::{Leases, MemberRecord, Sink, SystemClock};
@@ -85,13 +86,14 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
     let listens_on = transport.as_ref().and_then(|listener| listener.local_addr().ok());
     let aws = wiring::aws(config).await;
     let stores = StoreSet::open(&config.stores, aws.as_ref(), Purpose::Run)?;
-    let sinks = wiring::sinks(config, aws.as_ref())?;
+    let nonce = boot_nonce()?;
+    let (secrets, keeper) = wiring::keep_secrets(config, aws.as_ref(), nonce).await?;
+    let sinks = wiring::sinks(config, aws.as_ref(), &secrets)?;
     preflight(&stores, &sinks).await?;
 
     let clock = Arc::new(SystemClock);
     let (metrics, stop) = (Metrics::default(), CancellationToken::new());
     let status = StatusBoard::new(&process.bridge, &instance_id, clock.clone());
-    let nonce = boot_nonce()?;
     let shared = Shared {
         instance_id: instance_id.clone(),
         owner: format!("{instance_id}#{nonce:016x}"),
@@ -104,11 +106,14 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
         clock: clock.clone(),
         metrics: metrics.clone(),
         status: status.clone(),
+        secrets: secrets.clone(),
         stop: stop.clone(),
     };
     let mut sessions = wiring::sessions(config, &stores, &sinks, aws.as_ref(), &shared)?;
+    let key = process.monitor_key.as_ref().map(|key| wiring::secret_token("http.monitor_api_key", key, &secrets)).transpose()?;
+    let hint_token = process.hint_token.as_ref().map(|token| wiring::secret_token("http.hint_token", token, &secrets)).transpose()?;
     let posts = wiring::post_board(&process.posts, &sessions, &shared)?;
-    let transport = transport.map(|listener| (transport_of(process.hint_token.as_ref(), posts, &shared.hints), listener));
+    let transport = transport.map(|listener| (transport_of(hint_token, posts, &shared.hints), listener));
     let adoption = wiring::adoption(config, &mut sessions, &shared);
     let membership = stores.leases.clone().zip(process.member_interval);
     let membership = membership.map(|(leases, interval)| membership_of(leases, interval, &process.bridge, args.role, &shared));
@@ -131,7 +136,7 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
     let admin = match &process.admin {
         Some(plan) => {
             let desk = wiring::desk(config, &stores, &sinks, &shared, fleet.clone())?;
-            Some(Admin::new(plan.named_keys(), listeners.origins_of_admin(&process), desk))
+            Some(Admin::new(plan.named_keys(&secrets)?, listeners.origins_of_admin(&process), desk))
         }
         None => None,
     };
@@ -140,14 +145,14 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
         stores.old_letters.clone().map(|(letters, keep)| Retention { letters, keep, clock: clock.clone(), metrics: metrics.clone() });
     let (topics, queues) = sinks.into_iter().partition(|(id, _)| config.sender(id).is_some_and(|sender| sender.session_id.is_some()));
     let collector = Collector { metrics, status: status.clone(), outbox: stores.outbox.clone(), queues, topics };
-    let key = process.monitor_key.as_ref().map(Secret::reveal);
     let exporter = process.embedded_metrics.then(|| Exporter::new(&process.bridge, &instance_id));
     info!(bridge = %process.bridge, instance = %instance_id, version = env!("CARGO_PKG_VERSION"), sessions = sessions.len(), monitor = %process.monitor_addr, "starting");
     log_budgets(config);
     let program = Program {
         sessions,
         adoption,
-        monitor: Monitor::new(collector.clone(), wiring::topology(config), key)
+        monitor: Monitor::new(collector.clone(), wiring::topology(config), None)
+            .keyed(key)
             .with_fleet(fleet)
             .with_admin_port(listeners.admin_port())
             .with_origins(Origins::named(&process.origins)),
@@ -156,6 +161,7 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
         fleet_reader,
         transport,
         membership,
+        secrets: keeper,
         control,
         protector,
         retention,
@@ -173,8 +179,8 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
 }
 
 /// What comes in by the transport port.
-fn transport_of(hint_token: Option<&Secret>, posts: Option<PostBoard>, hints: &HintBoard) -> Transport {
-    let transport = hint_token.map_or_else(Transport::default, |token| Transport::new(hints.clone(), token.reveal()));
+fn transport_of(hint_token: Option<Token>, posts: Option<PostBoard>, hints: &HintBoard) -> Transport {
+    let transport = hint_token.map_or_else(Transport::default, |token| Transport::new(hints.clone(), token));
     match posts {
         Some(posts) => transport.with_posts(posts),
         None => transport,

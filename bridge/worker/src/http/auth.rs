@@ -1,11 +1,20 @@
 //! The key of the detailed monitor pages.
 
+use crate::secrets::Token;
 use axum::http::{HeaderMap, header};
 use sha2::{Digest, Sha256};
 
-/// A key as its digest: the key itself is not kept.
-#[derive(Clone, Copy)]
-pub struct ApiKey([u8; 32]);
+/// A key that callers show.
+#[derive(Clone)]
+pub struct ApiKey(Kept);
+
+#[derive(Clone)]
+enum Kept {
+    /// Its digest: the key itself is not kept.
+    Digest([u8; 32]),
+    /// It may be renewed.
+    Elsewhere(Token),
+}
 
 impl core::fmt::Debug for ApiKey {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
@@ -17,7 +26,20 @@ impl ApiKey {
     /// Keeps the digest of `key`.
     #[must_use]
     pub fn new(key: &str) -> Self {
-        Self(Sha256::digest(key.as_bytes()).into())
+        Self(Kept::Digest(Sha256::digest(key.as_bytes()).into()))
+    }
+
+    /// A key that may be renewed while the program runs.
+    #[must_use]
+    pub const fn of(token: Token) -> Self {
+        Self(Kept::Elsewhere(token))
+    }
+
+    fn digest(&self) -> [u8; 32] {
+        match &self.0 {
+            Kept::Digest(digest) => *digest,
+            Kept::Elsewhere(token) => Sha256::digest(token.current().reveal().as_bytes()).into(),
+        }
     }
 
     /// Whether the request carries the key, as `X-API-Key` or as a bearer token. Takes the same time for every wrong key.
@@ -30,6 +52,6 @@ impl ApiKey {
             (None, None) => return false,
         };
         let given: [u8; 32] = Sha256::digest(given.as_bytes()).into();
-        self.0.iter().zip(given).fold(0_u8, |differs, (ours, theirs)| differs | (ours ^ theirs)) == 0
+        self.digest().iter().zip(given).fold(0_u8, |differs, (ours, theirs)| differs | (ours ^ theirs)) == 0
     }
 }

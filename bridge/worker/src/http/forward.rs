@@ -1,7 +1,7 @@
 //! Passes posts on to the owner of their session.
 
 use super::posts::FORWARDED;
-use causeway_core::config::Secret;
+use crate::secrets::Token;
 use causeway_core::ingress::{Answer, Attempt, Envelope, Refused, Target};
 use causeway_ports::Clock;
 use core::time::Duration;
@@ -17,7 +17,7 @@ const MAX_ANSWER_BYTES: usize = 16 * 1024;
 /// Passes the posts of one receiver on.
 pub struct Forwarder {
     path: String,
-    token: Secret,
+    token: Token,
     client: reqwest::Client,
     target: Mutex<Target>,
 }
@@ -64,7 +64,7 @@ impl Forwarder {
     ///
     /// # Errors
     /// Where the HTTP client cannot be built.
-    pub fn new(receiver: &str, token: Secret) -> Result<Self, reqwest::Error> {
+    pub fn new(receiver: &str, token: Token) -> Result<Self, reqwest::Error> {
         let client = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none()).connect_timeout(CONNECT_TIMEOUT);
         let path = super::posts::PATH.replace("{id}", receiver);
         Ok(Self { path, token, client: client.build()?, target: Mutex::default() })
@@ -102,7 +102,7 @@ impl Forwarder {
     async fn post(&self, url: &str, id: &str, envelope: &Envelope) -> Result<Passed, reqwest::Error> {
         // The body has the id: it may be more than a header can carry.
         let envelope = Envelope { id: Some(id.to_owned()), ..envelope.clone() };
-        let request = self.client.post(format!("{url}{}", self.path)).bearer_auth(self.token.reveal()).header(FORWARDED, "true");
+        let request = self.client.post(format!("{url}{}", self.path)).bearer_auth(self.token.current().reveal()).header(FORWARDED, "true");
         let mut answer = request.json(&envelope).send().await.map_err(reqwest::Error::without_url)?;
         let seconds = answer.headers().get(reqwest::header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
         let status = answer.status().as_u16();

@@ -6,6 +6,7 @@ use super::page;
 use super::serve::{Bounds, serve_with};
 use crate::fleet::Fleet;
 use crate::history::Recorder;
+use crate::secrets::Token;
 use crate::status::{BridgeStatus, LogPhase, ReadinessLevel, RouteStatus, ServiceLevel, SessionRole, SessionStatus};
 use crate::telemetry::collect::Collector;
 use crate::telemetry::prometheus;
@@ -77,6 +78,12 @@ impl Monitor {
     #[must_use]
     pub fn recorder(&self) -> Recorder {
         self.recorder.clone()
+    }
+
+    /// The same with a key that may be renewed.
+    #[must_use]
+    pub fn keyed(self, key: Option<Token>) -> Self {
+        Self { key: key.map(ApiKey::of), ..self }
     }
 
     /// Every route of the monitor.

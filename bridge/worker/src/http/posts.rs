@@ -4,6 +4,7 @@
 
 use super::auth::ApiKey;
 use super::forward::Forwarder;
+use crate::secrets::Token;
 use crate::telemetry::{Metrics, PostResult};
 use axum::Json;
 use axum::Router;
@@ -12,7 +13,6 @@ use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
-use causeway_core::config::Secret;
 use causeway_core::dispatch::{Arrival, Dispatch};
 use causeway_core::identity::IdSequence;
 use causeway_core::ingress::{
@@ -36,15 +36,17 @@ pub const PATH: &str = "/transport/http/receivers/{id}/messages";
 pub const FORWARDED: &str = "x-bridge-forwarded";
 /// The caller's id of the message.
 pub const IDEMPOTENCY_KEY: &str = "idempotency-key";
-/// One call to a store takes no longer.
-const STORE_TIMEOUT: Duration = Duration::from_secs(3);
+/// Reading a lease takes no longer.
+const LEASE_TIMEOUT: Duration = Duration::from_secs(3);
+/// Keeping a message takes no longer: the store's own limit is shorter, and knows better how a call ended.
+const KEEP_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// A receiver that messages are posted to.
 pub struct PostReceiver {
     /// Its id.
     pub id: Arc<str>,
     /// What callers show, and what members show each other.
-    pub token: Secret,
+    pub token: Token,
     /// The largest body, in bytes.
     pub max_body_bytes: usize,
     /// Whether the mailbox is as good where the owner cannot be told or reached.
@@ -105,7 +107,7 @@ impl PostBoard {
         let posted = |receiver: PostReceiver| {
             let me = receiver.lease.as_ref().map_or("", |lease| lease.me.as_str());
             let locator = Mutex::new(Locator::new(me));
-            let (key, forwarder) = (ApiKey::new(receiver.token.reveal()), Forwarder::new(&receiver.id, receiver.token.clone())?);
+            let (key, forwarder) = (ApiKey::of(receiver.token.clone()), Forwarder::new(&receiver.id, receiver.token.clone())?);
             Ok((receiver.id.to_string(), Posted { key, locator, forwarder, receiver }))
         };
         Ok(Self(Arc::new(Board {
@@ -246,7 +248,7 @@ impl Posted {
             return place;
         }
         let late = || Fault::new(FaultCode::Timeout, "the lease store does not answer");
-        let row = tokio::time::timeout(STORE_TIMEOUT, lease.leases.read(&lease.key)).await.unwrap_or_else(|_| Err(late()));
+        let row = tokio::time::timeout(LEASE_TIMEOUT, lease.leases.read(&lease.key)).await.unwrap_or_else(|_| Err(late()));
         let mut locator = self.locator.lock().unwrap_or_else(PoisonError::into_inner);
         locator.found(board.clock.now(), board.clock.wall(), row)
     }
@@ -287,7 +289,7 @@ impl Posted {
     async fn post(&self, mail: &Mail) -> Result<bool, Refused> {
         let receiver = &self.receiver;
         let late = || Outcome::Unknown(Fault::new(FaultCode::Timeout, "the outbox does not answer"));
-        let posted = tokio::time::timeout(STORE_TIMEOUT, receiver.mailbox.post(&receiver.name, mail)).await.unwrap_or_else(|_| late());
+        let posted = tokio::time::timeout(KEEP_TIMEOUT, receiver.mailbox.post(&receiver.name, mail)).await.unwrap_or_else(|_| late());
         match posted {
             Outcome::Done(new) => Ok(new),
             Outcome::NotDone(fault) if fault.code == FaultCode::PayloadTooLarge => {

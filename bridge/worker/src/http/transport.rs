@@ -4,6 +4,7 @@ use super::auth::ApiKey;
 use super::posts::PostBoard;
 use super::serve::{Bounds, serve};
 use crate::hints::{Hint, HintBoard, PATH, SPACING, Taken};
+use crate::secrets::Token;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{StatusCode, header};
@@ -35,8 +36,8 @@ struct Hints {
 impl Transport {
     /// Takes hints from whoever knows `token`, and nothing else.
     #[must_use]
-    pub fn new(hints: HintBoard, token: &str) -> Self {
-        Self { hints: Some(Hints { board: hints, token: ApiKey::new(token) }), posts: None }
+    pub fn new(hints: HintBoard, token: Token) -> Self {
+        Self { hints: Some(Hints { board: hints, token: ApiKey::of(token) }), posts: None }
     }
 
     /// Takes posts too.

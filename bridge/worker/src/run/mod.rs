@@ -586,7 +586,7 @@ async fn next_answer(lease: &mut Option<LeaseCalls>) -> Event {
     }
 }
 
-/// What others say of the lease; never, where there is no lease.
+/// What others say; never, where there is nobody to say it.
 async fn told(place: Option<&Notify>) {
     match place {
         Some(place) => place.notified().await,

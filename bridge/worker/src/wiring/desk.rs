@@ -1,11 +1,12 @@
 //! What the admin interface and the status page act on and look at.
 
-use super::{AdminPlan, ProcessPlan, Shared, StoreSet, WiringError};
+use super::{AdminPlan, ProcessPlan, Shared, StoreSet, WiringError, secret_token};
 use crate::dead_letters::redrive_ports;
 use crate::fleet::{Fleet, FleetReader};
 use crate::http::admin::{Desk, NamedKey};
 use crate::ingress::Ingress;
-use causeway_core::config::Config;
+use crate::secrets::SecretBoard;
+use causeway_core::config::{Config, Secret};
 use causeway_core::redrive::Routes;
 use causeway_ports::{Mailbox, Sink};
 use std::sync::Arc;
@@ -49,8 +50,12 @@ pub fn fleet(stores: &StoreSet, process: &ProcessPlan, shared: &Shared) -> (Flee
 
 impl AdminPlan {
     /// The keys, as the listener keeps them.
-    #[must_use]
-    pub fn named_keys(&self) -> Vec<NamedKey> {
-        self.keys.iter().map(|(name, key)| NamedKey::new(name, key.reveal())).collect()
+    ///
+    /// # Errors
+    /// One that is kept elsewhere and was not read, or is no key.
+    pub fn named_keys(&self, secrets: &SecretBoard) -> Result<Vec<NamedKey>, WiringError> {
+        let named =
+            |(name, key): &(String, Secret)| Ok(NamedKey::kept(name, secret_token(&format!("the admin key {name}"), key, secrets)?));
+        self.keys.iter().map(named).collect()
     }
 }

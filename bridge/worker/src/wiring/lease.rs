@@ -1,6 +1,6 @@
 //! What a log under a lease needs.
 
-use super::{Shared, StoreSet, WiringError, hint_token};
+use super::{Shared, StoreSet, WiringError, hint_token, secret_token};
 use crate::hints::Hinter;
 use crate::parts::LeaseParts;
 use causeway_core::config::model::{Cluster, Evidence};
@@ -109,7 +109,8 @@ impl LeasePlan {
 
 fn hinter(config: &Config, leases: &Arc<dyn Leases>, shared: &Shared) -> Result<Option<Hinter>, WiringError> {
     let Some(token) = hint_token(config) else { return Ok(None) };
-    let hinter = Hinter::new(Arc::clone(leases), &config.bridge.id, &shared.owner, token.clone());
+    let hinter =
+        Hinter::new(Arc::clone(leases), &config.bridge.id, &shared.owner, secret_token("http.hint_token", token, &shared.secrets)?);
     hinter.map(Some).map_err(|error| WiringError::new("http.hint_token", "E_HTTP_CLIENT", error.to_string()))
 }
 

@@ -7,6 +7,7 @@ mod owner;
 mod posts;
 mod process;
 mod receivers;
+mod secrets;
 mod senders;
 mod sessions;
 mod source;
@@ -20,6 +21,7 @@ pub use owner::{LegPlan, OwnerPlan, SourcePlan};
 pub use posts::{PostPlan, board as post_board};
 pub use process::{AdminPlan, ProcessPlan, tls_files};
 pub use receivers::{probe as probe_receiver, queue_options};
+pub use secrets::{keep as keep_secrets, token as secret_token};
 pub use senders::{SenderPlan, SenderWay, sinks};
 pub use source::{MqttPlan, source_options};
 pub use stores::{LettersPlan, Purpose, StorePart, StoreSet, StoresPlan};
@@ -29,13 +31,14 @@ pub use tasks::tasks;
 use crate::adoption::{Adoptable, Adoption};
 use crate::hints::HintBoard;
 use crate::parts::{LogKind, SessionParts};
+use crate::secrets::SecretBoard;
 use crate::status::StatusBoard;
 use crate::step_down::StepDowns;
 use crate::telemetry::Metrics;
 use causeway_aws::{AwsClients, AwsOptions};
 use causeway_core::adoption::Adopter;
 use causeway_core::config::model::{Receiver, SessionMode};
-use causeway_core::config::{Config, Secret, StoreBackend};
+use causeway_core::config::{Config, Secret, SecretPlace, StoreBackend};
 use causeway_core::lease::row::OwnerFacts;
 use causeway_core::outcome::Fault;
 use causeway_ports::{Clock, Sink, Tasks};
@@ -85,6 +88,7 @@ pub fn needs_aws(config: &Config) -> bool {
         || in_dynamodb(config.stores.subscription_backend())
         || config.senders.iter().any(|sender| sender.sqs().is_some())
         || config.receivers.iter().any(Receiver::is_queue)
+        || config.secret_places().iter().any(SecretPlace::is_in_aws)
 }
 
 /// AWS clients, where anything needs them.
@@ -118,6 +122,8 @@ pub struct Shared {
     pub metrics: Metrics,
     /// Where the status is published.
     pub status: StatusBoard,
+    /// What the configuration names and does not hold.
+    pub secrets: SecretBoard,
     /// Ends everything.
     pub stop: CancellationToken,
 }

@@ -10,6 +10,7 @@ use super::{Shared, StoreSet, WiringError, receivers, sessions, source};
 use crate::http::PostSource;
 use crate::parts::{LegParts, LogKind, LogLimits, MailboxParts, RandomBits, SessionParts, StartSource};
 use crate::returning::Returning;
+use crate::secrets::SecretBoard;
 use crate::status::{LeaseStatus, SessionRole, SessionStatus};
 use causeway_aws::{AwsClients, SqsSourceOptions};
 use causeway_core::config::model::{DrainCeiling, OutboxOptions, Route};
@@ -228,7 +229,7 @@ impl OwnerPlan {
             limits: self.limits,
             stale_claim: self.stale_claim,
             dead_letters: stores.dead_letters.clone(),
-            start_source: self.source.starter(aws, &self.part)?,
+            start_source: self.source.starter(aws, &self.part, &shared.secrets)?,
             subscriptions: self.subscriptions.and_then(|account| account.parts(stores)),
             returning,
             random: Arc::new(RandomBits::of_the_system),
@@ -283,10 +284,10 @@ impl LegPlan {
 }
 
 impl SourcePlan {
-    fn starter(self, aws: Option<&AwsClients>, part: &str) -> Result<StartSource, WiringError> {
+    fn starter(self, aws: Option<&AwsClients>, part: &str, secrets: &SecretBoard) -> Result<StartSource, WiringError> {
         let missing = |what: &str| WiringError::new(part, "E_REFERENCE", what.to_owned());
         match self {
-            Self::Mqtt(plan) => Ok(source::starter(plan.named(part)?)),
+            Self::Mqtt(plan) => Ok(source::starter(plan.named(part, secrets)?)),
             Self::Sqs(options) => Ok(receivers::starter(aws.cloned().ok_or_else(|| missing("there are no clients of AWS"))?, options)),
             Self::Http => Ok(Arc::new(|_| Box::new(PostSource::default()) as Box<dyn Source>)),
             Self::Unknown => Err(missing("it has no source")),

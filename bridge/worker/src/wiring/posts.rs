@@ -1,6 +1,6 @@
 //! Receivers that messages are posted to.
 
-use super::{Shared, WiringError};
+use super::{Shared, WiringError, secret_token};
 use crate::http::posts::{OwnerLease, PostBoard, PostReceiver};
 use crate::parts::{LeaseParts, LogKind, RandomBits, SessionParts};
 use causeway_core::config::model::{Receiver, Route};
@@ -46,13 +46,13 @@ pub fn board(plans: &[PostPlan], sessions: &[SessionParts], shared: &Shared) -> 
     if plans.is_empty() {
         return Ok(None);
     }
-    let receivers = plans.iter().map(|plan| receiver(plan, sessions)).collect::<Result<_, _>>()?;
+    let receivers = plans.iter().map(|plan| receiver(plan, sessions, shared)).collect::<Result<_, _>>()?;
     let random = RandomBits::of_the_system().map_err(|fault| WiringError::of("receivers", &fault))?;
     let board = PostBoard::new(receivers, random.entry_ids, Arc::clone(&shared.clock), shared.metrics.clone());
     board.map(Some).map_err(|error| WiringError::new("receivers", "E_HTTP_CLIENT", error.to_string()))
 }
 
-fn receiver(plan: &PostPlan, sessions: &[SessionParts]) -> Result<PostReceiver, WiringError> {
+fn receiver(plan: &PostPlan, sessions: &[SessionParts], shared: &Shared) -> Result<PostReceiver, WiringError> {
     let missing = |what: &str| WiringError::new(format!("receivers ({})", plan.receiver), "E_REFERENCE", what.to_owned());
     let carrier = sessions.iter().find(|parts| parts.session == plan.carrier).ok_or_else(|| missing("no owner loop carries its routes"))?;
     let mailbox = carrier.mailbox.as_ref().ok_or_else(|| missing("what is posted needs an outbox: configure one"))?;
@@ -63,7 +63,7 @@ fn receiver(plan: &PostPlan, sessions: &[SessionParts]) -> Result<PostReceiver, 
     };
     Ok(PostReceiver {
         id: plan.receiver.as_str().into(),
-        token: plan.token.clone(),
+        token: secret_token(&format!("receivers ({}).options.token", plan.receiver), &plan.token, &shared.secrets)?,
         max_body_bytes: plan.max_body_bytes,
         fail_open: plan.fail_open,
         dispatch: Arc::clone(&carrier.dispatch),

@@ -4,6 +4,7 @@ use super::capped::CappedSink;
 use super::source::MqttPlan;
 use super::{WiringError, source};
 use crate::parts::NamedSinks;
+use crate::secrets::SecretBoard;
 use causeway_aws::{AwsClients, SqsOptions, SqsSink};
 use causeway_core::config::model::Sender;
 use causeway_core::config::{Config, Id, MqttSenderSettings, SqsSenderSettings};
@@ -104,12 +105,12 @@ fn to_broker(config: &Config, settings: &MqttSenderSettings, part: &str) -> Resu
 ///
 /// # Errors
 /// Every sender that cannot be built.
-pub fn sinks(config: &Config, aws: Option<&AwsClients>) -> Result<NamedSinks, Vec<WiringError>> {
+pub fn sinks(config: &Config, aws: Option<&AwsClients>, secrets: &SecretBoard) -> Result<NamedSinks, Vec<WiringError>> {
     let (mut built, mut errors) = (Vec::new(), Vec::new());
     let mut publishers = BTreeMap::new();
     for plan in plan(config)? {
         let id = plan.id.clone();
-        match build(plan, aws, &mut publishers) {
+        match build(plan, aws, secrets, &mut publishers) {
             Ok(sink) => built.push((id, sink)),
             Err(error) => errors.push(error),
         }
@@ -120,6 +121,7 @@ pub fn sinks(config: &Config, aws: Option<&AwsClients>) -> Result<NamedSinks, Ve
 fn build(
     plan: SenderPlan,
     aws: Option<&AwsClients>,
+    secrets: &SecretBoard,
     publishers: &mut BTreeMap<Id, Arc<MqttPublisher>>,
 ) -> Result<Arc<dyn Sink>, WiringError> {
     let SenderPlan { part, timeout, way, .. } = plan;
@@ -133,7 +135,7 @@ fn build(
             let publisher = match publishers.get(&session) {
                 Some(publisher) => Arc::clone(publisher),
                 None => {
-                    let publisher = Arc::new(publisher(*connection, &part)?);
+                    let publisher = Arc::new(publisher(*connection, &part, secrets)?);
                     publishers.insert(session, Arc::clone(&publisher));
                     publisher
                 }
@@ -145,9 +147,9 @@ fn build(
     }
 }
 
-fn publisher(connection: MqttPlan, part: &str) -> Result<MqttPublisher, WiringError> {
+fn publisher(connection: MqttPlan, part: &str, secrets: &SecretBoard) -> Result<MqttPublisher, WiringError> {
     // Without random bits the pauses between attempts are those of every other process: unkind to the broker, not wrong.
     let seed = getrandom::u64().unwrap_or_default();
-    let options = PublisherOptions { connection: connection.named(part)?, window: WINDOW };
+    let options = PublisherOptions { connection: connection.named(part, secrets)?, window: WINDOW };
     MqttPublisher::start(options, seed).map_err(|error| WiringError::new(part, error.code(), error.to_string()))
 }

@@ -2,11 +2,13 @@
 
 use super::WiringError;
 use crate::parts::StartSource;
+use crate::secrets::SecretBoard;
 use async_trait::async_trait;
 use causeway_core::config::model::{ClientIdSuffix, MessageIdSource, ProtocolVersion, Session, SessionMode};
-use causeway_core::config::{ClientCertificate, Config, Credentials, MqttSettings, TlsSettings, TrustAnchors};
-use causeway_mqtt::{BrokerUrl, CaSource, ClientIdentity, Protocol, Secret, SourceOptions, Subscription, TlsOptions, Will};
+use causeway_core::config::{ClientCertificate, Config, Credentials, Login, MqttSettings, NoLogin, SecretPlace, TlsSettings, TrustAnchors};
+use causeway_mqtt::{BrokerUrl, CaSource, ClientIdentity, Protocol, Renewal, Secret, Shown, SourceOptions, Subscription, TlsOptions, Will};
 use causeway_ports::{DeliveryId, Source, SourceCounters, SourceEvent};
+use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
 use std::path::Path;
 use std::sync::Arc;
@@ -18,30 +20,76 @@ pub struct MqttPlan {
     pub options: SourceOptions,
     /// Whether the client identifier gets random digits of its own behind it.
     pub random_suffix: bool,
+    /// Where its login is kept, if the configuration does not hold it.
+    pub login: Option<SecretPlace>,
+    /// Certificates that stand in files, which may be renewed there.
+    pub files: Option<TlsSettings>,
 }
 
 impl MqttPlan {
-    /// The options with the client identifier that this process connects as.
+    /// The options with the client identifier that this process connects as, and with what it shows the broker.
     ///
     /// # Errors
-    /// Where the operating system has no random bits.
-    pub fn named(self, part: &str) -> Result<SourceOptions, WiringError> {
-        let Self { mut options, random_suffix } = self;
+    /// Where the operating system has no random bits, or what is kept in `secrets` is no login.
+    pub fn named(self, part: &str, secrets: &SecretBoard) -> Result<SourceOptions, WiringError> {
+        let Self { mut options, random_suffix, login, files } = self;
         if random_suffix {
             let nonce = getrandom::u32()
                 .map_err(|error| WiringError::new(part, "E_RANDOM", format!("the operating system has no random bits: {error}")))?;
             options.client_id = format!("{}-{nonce:08x}", options.client_id);
         }
+        if let Some(place) = &login {
+            let field = || format!("{part}.options.session.credentials_uri");
+            let refused = |error: String| WiringError::new(field(), "E_CREDENTIALS_URI", format!("{place}: {error}"));
+            let text = secrets.get(place).ok_or_else(|| refused("it was not read".to_owned()))?;
+            options.credentials = Some(credentials(&text).map_err(|error| refused(error.to_string()))?);
+            options.validate().map_err(|error| WiringError::new(part, error.code(), error.to_string()))?;
+        }
+        if login.is_some() || files.is_some() {
+            let (secrets, part, connected) = (secrets.clone(), part.to_owned(), AtomicBool::new(false));
+            options.renewal = Some(Renewal::new(move || {
+                // Not before the first: it was read a moment ago.
+                if connected.swap(true, Ordering::Relaxed) && login.is_some() {
+                    secrets.refresh();
+                }
+                shown(&part, &secrets, login.as_ref(), files.as_ref())
+            }));
+        }
         Ok(options)
     }
+}
+
+fn credentials(text: &causeway_core::config::Secret) -> Result<causeway_mqtt::Credentials, NoLogin> {
+    let Login { username, password } = Login::parse(text)?;
+    Ok(causeway_mqtt::Credentials { username, password: Secret::new(password.as_ref().map_or("", |secret| secret.reveal())) })
+}
+
+/// What a client shows now. What cannot be had stays what it was, and is told.
+fn shown(part: &str, secrets: &SecretBoard, login: Option<&SecretPlace>, files: Option<&TlsSettings>) -> Shown {
+    let login = login.and_then(|place| Some((place, credentials(&secrets.get(place)?))));
+    let credentials = login.and_then(|(place, login)| match login {
+        Ok(login) => Some(login),
+        Err(error) => {
+            tracing::warn!(part, %place, %error, "the login that is kept there cannot be used; the former one is");
+            None
+        }
+    });
+    let tls = files.and_then(|settings| match tls_options(settings, "tls") {
+        Ok(tls) => Some(tls),
+        Err(error) => {
+            tracing::warn!(part, %error, "certificates cannot be read again; the former ones are used");
+            None
+        }
+    });
+    Shown { credentials, tls }
 }
 
 /// What the source of `session` needs to know; `part` names the session in messages. Reads the certificates that the configuration names.
 ///
 /// # Errors
 /// The first thing that makes no sense or is not built.
-pub fn source_options(config: &Config, session: &Session, part: &str) -> Result<SourceOptions, WiringError> {
-    mqtt_plan(config, session, part)?.named(part)
+pub fn source_options(config: &Config, session: &Session, part: &str, secrets: &SecretBoard) -> Result<SourceOptions, WiringError> {
+    mqtt_plan(config, session, part)?.named(part, secrets)
 }
 
 /// The same, but for what is drawn at random.
@@ -51,12 +99,7 @@ pub fn source_options(config: &Config, session: &Session, part: &str) -> Result<
 pub(super) fn mqtt_plan(config: &Config, session: &Session, part: &str) -> Result<MqttPlan, WiringError> {
     let settings = session.mqtt();
     let field = |name: &str| format!("{part}.options.session.{name}");
-    if matches!(settings.credentials, Credentials::Uri(_)) {
-        return Err(WiringError::not_built(
-            field("credentials_uri"),
-            "credentials from elsewhere; use `username` and `password: ${VARIABLE}`",
-        ));
-    }
+    let login = if let Credentials::Kept(place) = &settings.credentials { Some(place.clone()) } else { None };
     let (broker_url, other_urls) = addresses(&settings, &field)?;
     let mut options = SourceOptions::new(broker_url, lasting_client_id(session, &settings));
     options.other_urls = other_urls;
@@ -81,9 +124,13 @@ pub(super) fn mqtt_plan(config: &Config, session: &Session, part: &str) -> Resul
         let password = Secret::new(password.as_ref().map_or("", |secret| secret.reveal()));
         options.credentials = Some(causeway_mqtt::Credentials { username: username.clone(), password });
     }
-    if settings.broker.urls.iter().any(causeway_core::config::BrokerUrl::is_tls) {
+    let encrypted = settings.broker.urls.iter().any(causeway_core::config::BrokerUrl::is_tls);
+    if encrypted {
         options.tls = tls_options(&settings.broker.tls, &field("tls"))?;
     }
+    let in_files = matches!(settings.broker.tls.trust, TrustAnchors::File(_))
+        || matches!(settings.broker.tls.client, Some(ClientCertificate::Files { .. }));
+    let files = Some(settings.broker.tls.clone()).filter(|_| encrypted && in_files);
     options.will =
         settings.will.map(|will| Will { topic: will.topic, payload: will.payload.into_bytes(), qos: will.qos, retain: will.retain });
     options.no_local = settings.no_local;
@@ -92,7 +139,7 @@ pub(super) fn mqtt_plan(config: &Config, session: &Session, part: &str) -> Resul
         .flatten();
     options.subscriptions = subscriptions(config, session);
     options.validate().map_err(|error| WiringError::new(part, error.code(), error.to_string()))?;
-    Ok(MqttPlan { options, random_suffix: has_random_suffix(session, config.bridge.is_clustered()) })
+    Ok(MqttPlan { options, random_suffix: has_random_suffix(session, config.bridge.is_clustered()), login, files })
 }
 
 /// The first address, and those that are tried after it.

@@ -330,7 +330,7 @@ pub const ROWS: &[Row] = &[
     set("sessions[].options.session.no_local", ALONE, "true", In(Owners)),
     set("sessions[].options.session.username", &[ONE, LOGIN], "two", In(Owners)),
     set("sessions[].options.session.password", &[ONE, LOGIN], "second", In(Owners)),
-    set("sessions[].options.session.credentials_uri", &[ONE, TLS], "file:///etc/login", NOT_BUILT),
+    set("sessions[].options.session.credentials_uri", &[ONE, TLS], "file:///etc/login", In(Owners)),
     set("sessions[].options.session.allow_plaintext_credentials", &[ONE, LOGIN], "false", Refused("E_PLAINTEXT_CREDENTIALS"))
         .along(&["sessions[].options.session.broker_url", "sessions[].options.session.username"]),
     set("sessions[].options.session.will.topic", &[ONE, WILL], "gone/two", In(Owners)),

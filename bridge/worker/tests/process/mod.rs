@@ -215,9 +215,25 @@ impl Drop for Broker {
 
 impl Broker {
     pub fn start(dir: &Path) -> Self {
-        let port = free_port();
+        Self::on(dir, free_port(), "allow_anonymous true\n")
+    }
+
+    /// One that nobody uses without this login.
+    pub fn with_login(dir: &Path, username: &str, password: &str) -> Self {
+        Self::on(dir, free_port(), &login(dir, username, password))
+    }
+
+    /// Ends it and starts it with another login on the same port.
+    pub fn restart_with(&mut self, dir: &Path, username: &str, password: &str) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        *self = Self::on(dir, self.port, &login(dir, username, password));
+    }
+
+    fn on(dir: &Path, port: u16, settings: &str) -> Self {
         let config = dir.join("mosquitto.conf");
-        std::fs::write(&config, format!("listener {port} 127.0.0.1\nallow_anonymous true\n")).unwrap();
+        // As root it would become user mosquitto, which may not read the folder.
+        std::fs::write(&config, format!("user root\nlistener {port} 127.0.0.1\n{settings}")).unwrap();
         let log = File::create(dir.join("mosquitto.log")).unwrap();
         let program =
             ["/usr/sbin/mosquitto", "/usr/bin/mosquitto"].into_iter().find(|path| Path::new(path).exists()).unwrap_or("mosquitto");
@@ -231,6 +247,14 @@ impl Broker {
         let status = Command::new("mosquitto_pub").args(["-h", "127.0.0.1", "-p", &port, "-q", "1", "-t", topic, "-m", payload]).status();
         assert!(status.expect("mosquitto-clients is installed").success());
     }
+}
+
+/// Settings of a broker that asks for this login.
+fn login(dir: &Path, username: &str, password: &str) -> String {
+    let passwords = dir.join("passwords");
+    let status = Command::new("mosquitto_passwd").args(["-b", "-c"]).arg(&passwords).args([username, password]).status();
+    assert!(status.expect("mosquitto_passwd comes with mosquitto").success());
+    format!("allow_anonymous false\npassword_file {}\n", passwords.display())
 }
 
 /// Answers every request with `body`, as long as the test process lives. Answers its address.

@@ -1,6 +1,6 @@
 /** Rules of `bridge` and `http`. */
 import { SECOND } from "../../budget.ts";
-import { type Http, isHttpUrl, nanos, optionalNanos } from "../model.ts";
+import { type Http, isHttpUrl, isSecretPlace, nanos, optionalNanos } from "../model.ts";
 import type { Check } from "./check.ts";
 
 /** The shortest key of the admin interface, in characters. */
@@ -99,6 +99,18 @@ function endpoints(check: Check): void {
   }
 }
 
+/** A key that somebody shows to the program. */
+export function key(check: Check, path: string, written: string): void {
+  if (!isSecretPlace(written) && [...written].length < MIN_KEY_CHARS) {
+    check.error(
+      "E_API_KEY",
+      path,
+      `the key has fewer than ${MIN_KEY_CHARS} characters`,
+      "make one with `openssl rand -hex 24`",
+    );
+  }
+}
+
 /** What a browser sends as `Origin`: scheme, host and port, as it writes them. */
 function isOrigin(text: string): boolean {
   return /^https?:\/\/[a-z0-9\-._:[\]]+$/.test(text);
@@ -127,23 +139,19 @@ function adminKeyNames(check: Check): void {
   });
 }
 
-/** A key that somebody shows to the program. */
-export function key(check: Check, path: string, written: string): void {
-  if ([...written].length < MIN_KEY_CHARS) {
-    check.error(
-      "E_API_KEY",
-      path,
-      `the key has fewer than ${MIN_KEY_CHARS} characters`,
-      "make one with `openssl rand -hex 24`",
-    );
-  }
-}
-
 function http(check: Check): void {
   const http = check.config.http ?? {};
-  for (const name of ["admin_api_key", "monitor_api_key", "hint_token"] as const) {
-    const written = http[name];
-    if (written !== undefined) key(check, `http.${name}`, written);
+  const keys: [path: string, written: string | undefined][] = [
+    ["http.admin_api_key", http.admin_api_key],
+    ["http.monitor_api_key", http.monitor_api_key],
+    ["http.hint_token", http.hint_token],
+    ...(http.admin_keys ?? []).map((named, index): [string, string | undefined] => [
+      `http.admin_keys[${index}].key`,
+      named.key,
+    ]),
+  ];
+  for (const [path, written] of keys) {
+    if (written !== undefined) key(check, path, written);
   }
   (http.admin_keys ?? []).forEach((named, index) => {
     if (named.key !== undefined) key(check, `http.admin_keys[${index}].key`, named.key);

@@ -1,5 +1,14 @@
 /** Rules of `sessions`. */
-import { brokerUrls, isClustered, isDurable, type MqttSession, mqtt, nanos, type Session } from "../model.ts";
+import {
+  brokerUrls,
+  isClustered,
+  isDurable,
+  isSecretPlace,
+  type MqttSession,
+  mqtt,
+  nanos,
+  type Session,
+} from "../model.ts";
 import type { Check } from "./check.ts";
 
 export function checkSessions(check: Check): void {
@@ -183,12 +192,12 @@ function credentials(check: Check, at: string, session: MqttSession): void {
 
 /** Where credentials are read from: a local file, or a parameter of AWS. */
 export function credentialsUri(check: Check, path: string, uri: string): void {
-  if (!/^(file:\/\/\/|pms:\/\/)./s.test(uri)) {
+  if (!isSecretPlace(uri)) {
     check.error(
       "E_CREDENTIALS_URI",
       path,
       "not a place that credentials are read from",
-      "write `file:///ABSOLUTE/PATH`, or `pms://PARAMETER`",
+      "write `file:///ABSOLUTE/PATH`, `env://VARIABLE`, `ssm:///PARAMETER`, or `secretsmanager://NAME`",
     );
   }
 }

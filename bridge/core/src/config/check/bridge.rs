@@ -2,15 +2,13 @@
 
 use super::Check;
 use crate::config::model::{DeploymentMode, Evidence, Receiver, Transport};
-use crate::config::values::{Secret, Span};
-
-/// The shortest key or token, in characters.
-const MIN_KEY_CHARS: usize = 16;
+use crate::config::secret_place::SecretPlace;
+use crate::config::values::{MIN_KEY_CHARS, Secret, Span};
 
 impl Check<'_> {
-    /// A key that somebody shows to this program.
+    /// A key that somebody shows to this program. What is kept elsewhere is looked at when it was read.
     pub(super) fn key(&mut self, path: &str, key: &Secret) {
-        if key.reveal().chars().count() < MIN_KEY_CHARS {
+        if SecretPlace::of(key).is_none() && key.reveal().chars().count() < MIN_KEY_CHARS {
             self.error(
                 "E_API_KEY",
                 path,

@@ -3,6 +3,7 @@
 use super::Check;
 use crate::config::BrokerUrl;
 use crate::config::model::{ClientIdSuffix, MessageIdSource, MqttSession, ProtocolVersion, Session, SessionMode, Transport};
+use crate::config::secret_place::{PLACES, SecretPlace};
 
 pub(super) fn check(check: &mut Check<'_>) {
     let config = check.config;
@@ -204,17 +205,10 @@ fn credentials(check: &mut Check<'_>, at: &str, options: &MqttSession) {
     }
 }
 
-/// Where credentials are read from: a local file, or a parameter of AWS.
+/// Where credentials are read from.
 pub(super) fn credentials_uri(check: &mut Check<'_>, path: &str, uri: &str) {
-    let rest = uri.strip_prefix("file:///").or_else(|| uri.strip_prefix("pms://"));
-    if rest.is_none_or(str::is_empty) {
-        check.error(
-            "E_CREDENTIALS_URI",
-            path,
-            &[],
-            "not a place that credentials are read from",
-            "write `file:///ABSOLUTE/PATH`, or `pms://PARAMETER`",
-        );
+    if SecretPlace::parse(uri).is_none() {
+        check.error("E_CREDENTIALS_URI", path, &[], "not a place that credentials are read from", format!("write {PLACES}"));
     }
 }
 

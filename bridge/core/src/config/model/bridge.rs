@@ -214,14 +214,14 @@ pub struct Http {
     pub monitor_addr: ListenAddr,
     /// Where messages of HTTP receivers and hints of other replicas come in. Opened only where there is a receiver with `transport: http`, or a `hint_token`.
     pub transport_addr: ListenAddr,
-    /// By what replicas recognise each other's hints that a lease is free: at least 16 characters, the same on all, from the environment. Left out:
+    /// By what replicas recognise each other's hints that a lease is free: at least 16 characters, the same on all, from the environment; or where it is kept, as in `credentials_uri` of a session. Left out:
     /// no hints are sent or taken, and a planned hand-over waits for the next look of a standby (`acquire_poll_interval`).
     pub hint_token: Option<Secret>,
     /// The key of the admin interface: at least 16 characters. What is done with it is logged under the name `admin`.
     pub admin_api_key: Option<Secret>,
     /// Further keys of the admin interface, each with a name of its own, which the log tells with everything that is done with the key.
     pub admin_keys: Vec<AdminKey>,
-    /// The key of the detailed monitor pages. Left out: they are open.
+    /// The key of the detailed monitor pages, or where it is kept, as in `credentials_uri` of a session. Left out: they are open.
     pub monitor_api_key: Option<Secret>,
     /// Web origins that may call the admin interface and the monitor, such as `https://ops.example.com`. `*` is refused. The status page of this
     /// process, at its monitor's own address, may always.

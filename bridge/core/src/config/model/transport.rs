@@ -158,7 +158,7 @@ pub struct MqttSession {
     /// Password.
     #[serde(default)]
     pub password: Option<Secret>,
-    /// Where user name and password are read from: `file://` or `pms://`.
+    /// Where user name and password are read from, as `{"username": "…", "password": "…"}`: `file:///PATH`, `env://VARIABLE`, `ssm:///PARAMETER`, `secretsmanager://NAME`. Read again every five minutes; the next connection uses what stands there then.
     #[serde(default)]
     pub credentials_uri: Option<String>,
     /// Allows user name and password on an address without TLS, where everybody on the way can read them.
@@ -372,7 +372,7 @@ pub struct ReceiverOptions {
     pub poison_max_receives: u32,
     /// Whether poison is dropped where the queue has no redrive policy.
     pub poison_drop_without_dlq: bool,
-    /// HTTP, required: what callers show as a bearer token or as `X-API-Key`: at least 16 characters, the same on every replica, from the environment.
+    /// HTTP, required: what callers show as a bearer token or as `X-API-Key`: at least 16 characters, the same on every replica, from the environment; or where it is kept, as in `credentials_uri` of a session.
     pub token: Option<Secret>,
     /// HTTP: the largest body, in bytes, up to 1 MiB. What the outbox cannot keep in one row is refused too (DynamoDB: 400 KB after compression).
     #[schemars(range(min = 1, max = 1_048_576))]

@@ -11,6 +11,7 @@ use super::origins::{Origins, cross_origin};
 use super::serve::Peer;
 use crate::fleet::Fleet;
 use crate::ingress::Ingress;
+use crate::secrets::Token;
 use crate::status::StatusBoard;
 use crate::step_down::StepDowns;
 use crate::telemetry::logs::AUDIT;
@@ -56,6 +57,12 @@ impl NamedKey {
     #[must_use]
     pub fn new(name: &str, key: &str) -> Self {
         Self { name: name.into(), key: ApiKey::new(key) }
+    }
+
+    /// A key that may be renewed while the program runs.
+    #[must_use]
+    pub fn kept(name: &str, token: Token) -> Self {
+        Self { name: name.into(), key: ApiKey::of(token) }
     }
 }
 
