@@ -66,14 +66,14 @@ fn what_cannot_be_used_ends_with_2_and_a_line_that_says_what_to_do() {
     let unknown = write("unknown.yaml", "bridge: {id: b, instance: x}");
     let usable = write("usable.yaml", &config(dir.path(), "mqtt://127.0.0.1:9", 0, ""));
     let missing = dir.path().join("none.yaml").display().to_string();
-    let not_built = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/valid/http.yaml");
+    let not_built = write("not-built.yaml", "senders: [{id: sqs-out, options: {credentials_uri: 'file:///etc/causeway/keys'}}]");
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let in_use = write("in-use.yaml", &config(dir.path(), "mqtt://127.0.0.1:9", taken.local_addr().unwrap().port(), ""));
     let cases: [(&[&str], &str); 10] = [
         (&["run"], "-c FILE"),
         (&["fly"], "unrecognized subcommand"),
         (&["budget", &missing], "error[E_FILE_MISSING]"),
-        (&["run", "-c", not_built], "error[E_NOT_BUILT]"),
+        (&["run", "-c", &usable, "-c", &not_built], "error[E_NOT_BUILT]"),
         (&["run", "-c", &missing], "error[E_FILE_MISSING]"),
         (&["run", "-c", &broken], "broken.yaml:1:"),
         (&["run", "-c", &unknown], "error[E_UNKNOWN_KEY]"),

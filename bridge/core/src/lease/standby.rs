@@ -77,13 +77,21 @@ pub struct Standby {
     unanswered: Vec<(LeaseRow, Instant)>,
     /// The row whose owner's task is being asked about.
     suspected: Option<LeaseRow>,
+    /// How much longer than the others it waits.
+    patience: Duration,
 }
 
 impl Standby {
     /// Starts without any picture of the row.
     #[must_use]
     pub const fn new(candidate: Candidate) -> Self {
-        Self { candidate, watch: None, sent: None, unanswered: Vec::new(), suspected: None }
+        Self { candidate, watch: None, sent: None, unanswered: Vec::new(), suspected: None, patience: Duration::ZERO }
+    }
+
+    /// The same, but it leaves a lease that is over, or was given back, to the others for so long.
+    #[must_use]
+    pub fn patient(self, patience: Duration) -> Self {
+        Self { patience, ..self }
     }
 
     /// The next poll begins.
@@ -187,15 +195,18 @@ impl Standby {
 
     fn judge(&mut self, now: Instant, wall: UnixMillis, row: LeaseRow) -> Step {
         let exactly = Condition::Exactly { tuple: row.tuple.clone(), evidence: row.evidence.clone() };
-        if row.tuple.is_released() || row.tuple.is_housekeeping() || row.tuple.owner == self.candidate.owner {
+        if row.tuple.is_housekeeping() || row.tuple.owner == self.candidate.owner || row.tuple.is_released() && self.patience.is_zero() {
             // Released: nobody to wait for. Housekeeping: it sends nothing, and the log itself fences what it may still write. Our own name: this
             // process held it and lost track of it; nobody else has this boot nonce.
             self.watch = None;
             return self.claim(now, wall, exactly, row.tuple.version + 1, row.tuple.renewed_at);
         }
         let elapsed = self.observe(now, &row);
+        if row.tuple.is_released() && elapsed < self.patience {
+            return Step::Wait;
+        }
         let ttl = row.tuple.ttl();
-        if elapsed >= ttl {
+        if row.tuple.is_released() || elapsed >= ttl + self.patience {
             return self.claim(now, wall, exactly, row.tuple.version + 1, row.tuple.renewed_at);
         }
         // A healthy owner renews well within a quarter of its lease's time, so that its row is never written by one that waits.
@@ -329,6 +340,34 @@ mod tests {
         assert!(write.row.tuple.renewed_at > released.tuple.renewed_at, "renewed_at goes on even where this host's clock is behind");
         let Step::Won(held) = one.written(at(4.0), Outcome::Done(LeaseAnswer::Written)) else { panic!("not won") };
         assert_eq!(held.deadline, at(3.0).plus(TTL), "counts from before the write was sent");
+    }
+
+    #[test]
+    fn a_patient_one_leaves_what_is_over_or_given_back_to_the_others_first() {
+        let patient = || standby("control#1").patient(Duration::from_secs(6));
+        let released = LeaseRow { tuple: Tuple { owner: String::new(), expires_at: UnixMillis(0), ..owned("a#1").tuple }, ..owned("a#1") };
+        let mut one = patient();
+        assert_eq!(one.read(at(3.0), UnixMillis(10), Ok(Some(raw(&released)))), Step::Wait);
+        assert_eq!(one.read(at(8.9), UnixMillis(10), Ok(Some(raw(&released)))), Step::Wait);
+        assert!(matches!(one.read(at(9.0), UnixMillis(10), Ok(Some(raw(&released)))), Step::Write(write) if write.row.tuple.version == 8));
+
+        let mut one = patient();
+        let mut row = owned("a#1");
+        for second in (0..51).step_by(5) {
+            match one.read(at(f64::from(second)), UnixMillis(10), Ok(Some(raw(&row)))) {
+                Step::Write(write) => {
+                    row = write.row;
+                    assert_eq!(row.tuple, owned("a#1").tuple, "after {second} s it only says what it saw");
+                    assert_eq!(one.written(at(f64::from(second)), Outcome::Done(LeaseAnswer::Written)), Step::Wait);
+                }
+                other => assert_eq!(other, Step::Wait),
+            }
+        }
+        assert!(matches!(one.read(at(51.0), UnixMillis(10), Ok(Some(raw(&row)))), Step::Write(write) if write.row.tuple.version == 8));
+        assert!(
+            matches!(patient().read(at(0.0), UnixMillis(10), Ok(None)), Step::Write(_)),
+            "where nobody ever was there is nobody to leave it to"
+        );
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub struct MemberOptions {
     pub poll_interval: Duration,
     /// When the orchestrator is asked what became of an owner's task; `None`: never, and the lease's time alone counts.
     pub questions: Option<Questions>,
-    /// It looks one interval later than the others: the last one to take over (the control role).
+    /// It leaves the lease to the others for one interval more: the last one to take over (the control role).
     pub looks_late: bool,
     /// How long it settles what is in flight before it gives the lease back.
     pub step_down_grace: Duration,

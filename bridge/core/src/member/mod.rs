@@ -88,7 +88,7 @@ impl Member {
     pub fn new(options: MemberOptions, owner: OwnerOptions, now: Instant) -> Self {
         let jitter = Jitter::new(owner.jitter_seed);
         let next_poll = if options.looks_late { now.plus(options.poll_interval) } else { now };
-        let standby = Standby::new(options.candidate.clone());
+        let standby = waiting::standby(&options);
         Self {
             jitter,
             state: State::Standby { standby, next_poll },
@@ -237,9 +237,8 @@ impl Member {
                 }
             }
             Event::Hint => {
-                let late = if self.options.looks_late { self.options.poll_interval } else { Duration::ZERO };
                 if let State::Standby { next_poll, .. } = &mut self.state {
-                    *next_poll = (*next_poll).min(now.plus(late));
+                    *next_poll = (*next_poll).min(now);
                     self.hinted = true;
                 }
             }
@@ -260,7 +259,7 @@ impl Member {
     fn settle(&mut self, now: Instant, wall: UnixMillis, owner_settled: bool) {
         match &mut self.state {
             State::HoldingOff { until } if now >= *until => {
-                self.go(State::Standby { standby: Standby::new(self.options.candidate.clone()), next_poll: now });
+                self.go(State::Standby { standby: waiting::standby(&self.options), next_poll: now });
                 self.become_part(Part::Standby);
                 self.settle(now, wall, owner_settled);
             }

@@ -1,12 +1,12 @@
 //! Waiting for the lease, and what the answers about it lead to.
 
 use super::handover::{Handover, Sighting};
-use super::{Call, Effect, Member, Part, Reason, State, Then};
+use super::{Call, Effect, Member, MemberOptions, Part, Reason, State, Then};
 use crate::drain::retry::Jitter;
 use crate::lease::LeaseAnswer;
 use crate::lease::holder::Holder;
 use crate::lease::row::{LeaseRow, RawLease};
-use crate::lease::standby;
+use crate::lease::standby::{self, Standby};
 use crate::lease::testimony::Testimony;
 use crate::outcome::{Fault, Outcome};
 use crate::units::{Instant, UnixMillis};
@@ -14,6 +14,14 @@ use core::time::Duration;
 
 /// Polls are spread by a quarter of their interval each way, so that members do not look in step.
 const POLL_SPREAD: f64 = 0.25;
+
+/// One that waits as `options` say.
+pub(super) fn standby(options: &MemberOptions) -> Standby {
+    let standby = Standby::new(options.candidate.clone());
+    // By then each of the others has looked.
+    let patience = options.poll_interval.mul_f64(1.0 + POLL_SPREAD);
+    if options.looks_late { standby.patient(patience) } else { standby }
+}
 
 impl Member {
     fn next_poll(&mut self, now: Instant) -> Instant {
