@@ -10,6 +10,7 @@ use causeway_core::identity::{EntryId, IdSequence};
 use causeway_core::mailbox::{Mail, MailboxName};
 use causeway_core::message::Message;
 use causeway_core::outcome::{Fault, Outcome};
+use causeway_core::source_id::{ContentDigest, content_digest};
 use causeway_ports::{Clock, Mailbox};
 use core::time::Duration;
 use sha2::{Digest, Sha256};
@@ -85,7 +86,7 @@ impl Ingress {
         Ok(Self { doors: Arc::new(doors), mailbox, clock })
     }
 
-    /// Takes `message` in for `route`. `name`: what the sender calls it; the same name again gives the same ids, so that a sender who got no answer may
+    /// Takes `message` in for `route`. `name`: what the sender calls it; the same name for the same message again gives the same ids, so that a sender who got no answer may
     /// repeat, and while the first one still waits in the mailbox there is one. Without a name every call is another message.
     ///
     /// # Errors
@@ -94,7 +95,7 @@ impl Ingress {
         let door = self.doors.get(route).ok_or_else(|| Refused::UnknownRoute(route.to_owned()))?;
         let store = self.mailbox.as_ref().filter(|_| door.outbox).ok_or_else(|| Refused::NoOutbox(route.to_owned()))?;
         let base = match name {
-            Some(name) => id_of(&door.mailbox, route, name),
+            Some(name) => id_of(&door.mailbox, route, name, &content_digest(message)),
             None => RandomBits::of_the_system().map_err(Refused::Store)?.entry_ids,
         };
         let now = self.clock.wall();
@@ -114,12 +115,12 @@ impl Ingress {
     }
 }
 
-/// The first id of what a named message becomes.
-fn id_of(mailbox: &MailboxName, route: &str, name: &str) -> u128 {
+/// The first id of what a named message becomes. Another message under the same name gets another: the mailbox would take it for a repeat.
+fn id_of(mailbox: &MailboxName, route: &str, name: &str, content: &ContentDigest) -> u128 {
     let mut hash = Sha256::new();
-    for part in [mailbox.as_str(), route, name] {
+    for part in [mailbox.as_str().as_bytes(), route.as_bytes(), name.as_bytes(), content] {
         hash.update((part.len() as u64).to_be_bytes());
-        hash.update(part.as_bytes());
+        hash.update(part);
     }
     hash.finalize().iter().take(16).fold(0, |id, byte| id << 8 | u128::from(*byte))
 }

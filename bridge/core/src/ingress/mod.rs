@@ -17,16 +17,19 @@ pub use recent::{Begun, Posts};
 use crate::identity::IdSequence;
 use crate::mailbox::Mail;
 use crate::message::Entry;
+use crate::source_id::ContentDigest;
 use crate::units::UnixMillis;
 use sha2::{Digest, Sha256};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-/// The entries of a post as mail: each is named after the receiver and the id that the caller gave, so that posting again leaves one of each.
+/// The entries of a post as mail: each is named after the receiver, the id that the caller gave and what was said, so that posting again leaves one of
+/// each. An id that was given to another message before, where nobody remembers it, names another piece: the mailbox would take it for a repeat, and it would
+/// be lost.
 #[must_use]
-pub fn mail_of(receiver: &str, id: &str, posted_at: UnixMillis, entries: Vec<Entry>) -> Vec<Mail> {
+pub fn mail_of(receiver: &str, id: &str, content: &ContentDigest, posted_at: UnixMillis, entries: Vec<Entry>) -> Vec<Mail> {
     let mut hash = Sha256::new();
-    for part in [receiver, id] {
+    for part in [receiver.as_bytes(), id.as_bytes(), content] {
         hash.update((part.len() as u64).to_be_bytes());
         hash.update(part);
     }
@@ -67,11 +70,16 @@ mod tests {
 
     #[test]
     fn a_repeat_has_the_names_of_the_first_and_nothing_else_has() {
-        let names = |receiver: &str, id: &str, entry_id| -> Vec<String> {
-            mail_of(receiver, id, UnixMillis(5), vec![entry(entry_id), entry(entry_id + 1)]).into_iter().map(|mail| mail.id).collect()
+        let named = |receiver: &str, id: &str, content, entry_id| -> Vec<String> {
+            mail_of(receiver, id, &[content; 32], UnixMillis(5), vec![entry(entry_id), entry(entry_id + 1)])
+                .into_iter()
+                .map(|mail| mail.id)
+                .collect()
         };
+        let names = |receiver: &str, id: &str, entry_id| named(receiver, id, 7, entry_id);
         let first = names("in", "order-1", 1);
         assert_eq!(first, names("in", "order-1", 9));
+        assert!(named("in", "order-1", 8, 1).iter().all(|name| !first.contains(name)), "another message under the same id");
         assert_ne!(first[0], first[1], "one for each way that the message goes");
         for other in [names("in", "order-2", 1), names("ni", "order-1", 1), names("ino", "rder-1", 1)] {
             assert!(other.iter().all(|name| !first.contains(name)), "{other:?}");

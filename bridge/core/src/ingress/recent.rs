@@ -48,14 +48,18 @@ impl Posts {
     pub fn begin(&mut self, receiver: &str, id: &str, content: ContentDigest) -> Begun {
         let key = key_of(receiver, id);
         match self.known.get(&key) {
-            Some((known, _)) if *known != content => Begun::Other,
-            Some((_, State::Accepted)) => Begun::Repeat,
-            Some((_, State::Pending)) => Begun::Busy,
+            Some(known) => met(known, content),
             None => {
                 self.known.insert(key, (content, State::Pending));
                 Begun::First
             }
         }
+    }
+
+    /// What is known of a post, without beginning it; `None`: nothing.
+    #[must_use]
+    pub fn known(&self, receiver: &str, id: &str, content: ContentDigest) -> Option<Begun> {
+        self.known.get(&key_of(receiver, id)).map(|known| met(known, content))
     }
 
     /// A post that was the first of its id ended. What was not accepted is forgotten: the next one is the first.
@@ -78,6 +82,15 @@ impl Posts {
     }
 }
 
+/// What a post is whose id is known.
+fn met((known, state): &(ContentDigest, State), content: ContentDigest) -> Begun {
+    match state {
+        _ if *known != content => Begun::Other,
+        State::Accepted => Begun::Repeat,
+        State::Pending => Begun::Busy,
+    }
+}
+
 fn key_of(receiver: &str, id: &str) -> ContentDigest {
     let mut hash = Sha256::new();
     hash.update((receiver.len() as u64).to_be_bytes());
@@ -96,7 +109,9 @@ mod tests {
         let mut posts = Posts::default();
         assert_eq!(posts.begin("in", "a", [1; 32]), Begun::First);
         assert_eq!(posts.begin("in", "a", [1; 32]), Begun::Busy);
+        assert_eq!(posts.known("in", "a", [1; 32]), Some(Begun::Busy));
         posts.end("in", "a", false);
+        assert_eq!(posts.known("in", "a", [1; 32]), None);
         assert_eq!(posts.begin("in", "a", [2; 32]), Begun::First, "nothing is known of what was not accepted");
         posts.end("in", "a", true);
         assert_eq!(posts.begin("in", "a", [2; 32]), Begun::Repeat);

@@ -134,7 +134,7 @@ catalog! {
         FleetFailover = Histogram Seconds [Session, FailoverCause] "fleet_failure_to_full_seconds" "FleetFailureToFullDuration"
             "Time from a failure to a successor's full service, seen from outside by the control process: from the end of the owner's task or its last renewal, by the wall clocks of several hosts.";
         HttpPosts = Counter Count [Receiver, PostResult] "http_posts_total" "HTTPPosts"
-            "Messages posted to a receiver, by what became of them: accepted and repeated (the id was accepted before) by this process, forwarded to the owner; refused for what they are, or unavailable: the caller comes again.";
+            "Messages posted to a receiver, by what became of them: accepted, repeated (the id was accepted before) and filtered (no route keeps anything of it) by this process, forwarded to the owner; refused for what they are, or unavailable: the caller comes again.";
         RouteOwnerUnknown = Counter Count [Receiver, UnknownOwner] "route_owner_unknown_total" "RouteOwnerUnknown"
             "Posts that found no owner of their session, by reason: lease_expired and lease_unowned pass with a failover.";
         AdoptedLogs = Counter Count [Session] "logs_adopted_total" "LogsAdopted"

@@ -214,6 +214,8 @@ pub enum PostResult {
     Accepted,
     /// It was accepted before.
     Repeated,
+    /// Every route that it came by filters it out, and keeps nothing of it.
+    Filtered,
     /// The owner has it.
     Forwarded,
     /// The caller has to change something.
@@ -224,7 +226,7 @@ pub enum PostResult {
 
 impl PostResult {
     /// Every result.
-    pub const ALL: &'static [Self] = &[Self::Accepted, Self::Repeated, Self::Forwarded, Self::Refused, Self::Unavailable];
+    pub const ALL: &'static [Self] = &[Self::Accepted, Self::Repeated, Self::Filtered, Self::Forwarded, Self::Refused, Self::Unavailable];
 
     /// The label's value.
     #[must_use]
@@ -232,6 +234,7 @@ impl PostResult {
         match self {
             Self::Accepted => "accepted",
             Self::Repeated => "repeated",
+            Self::Filtered => "filtered",
             Self::Forwarded => "forwarded",
             Self::Refused => "refused",
             Self::Unavailable => "unavailable",

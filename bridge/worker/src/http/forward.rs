@@ -47,15 +47,15 @@ impl Passed {
         }
     }
 
-    /// Whether the owner had it already.
-    pub fn is_repeat(&self) -> bool {
-        self.body.as_ref().is_some_and(|told| told.status == "repeated")
+    /// What the owner says that became of it.
+    pub fn told(&self) -> &str {
+        self.body.as_ref().map_or("", |told| &told.status)
     }
 
     /// Why the owner does not take it.
-    pub fn refused(self, status: u16) -> Refused {
-        let detail = self.body.map(|told| told.error).filter(|told| !told.is_empty());
-        Refused::for_good(status, "OWNER_REFUSED", detail.unwrap_or_else(|| "the owner refused it".to_owned()))
+    pub fn reason(self) -> String {
+        let told = self.body.map(|told| told.error).filter(|told| !told.is_empty());
+        told.unwrap_or_else(|| "the owner refused it".to_owned())
     }
 }
 

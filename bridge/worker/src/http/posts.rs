@@ -36,6 +36,8 @@ pub const PATH: &str = "/transport/http/receivers/{id}/messages";
 pub const FORWARDED: &str = "x-bridge-forwarded";
 /// The caller's id of the message.
 pub const IDEMPOTENCY_KEY: &str = "idempotency-key";
+/// So much larger may the body of a post be that another member passed on: an id of 256 bytes, each of which JSON may escape.
+const FORWARDED_MORE: usize = 2 * 1024;
 /// Reading a lease takes no longer.
 const LEASE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Keeping a message takes no longer: the store's own limit is shorter, and knows better how a call ended.
@@ -119,12 +121,6 @@ impl PostBoard {
         })))
     }
 
-    /// The largest body that any of them takes, in bytes.
-    #[must_use]
-    pub fn max_body_bytes(&self) -> usize {
-        self.0.receivers.values().map(|posted| posted.receiver.max_body_bytes).max().unwrap_or_default()
-    }
-
     /// Its route.
     pub fn router(self) -> Router {
         Router::new().route(PATH, post(take)).with_state(self)
@@ -134,9 +130,49 @@ impl PostBoard {
 /// How a post ended well.
 struct Accepted {
     id: String,
-    repeated: bool,
+    kept: Kept,
     /// Whether another member has it.
     forwarded: bool,
+}
+
+/// What stands in the mailbox, or stood there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kept {
+    /// The message.
+    Now,
+    /// The message, from before.
+    Before,
+    /// Nothing: every route that it came by filters it out, and keeps nothing of it.
+    Filtered,
+}
+
+impl Kept {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Now => "accepted",
+            Self::Before => "repeated",
+            Self::Filtered => "filtered",
+        }
+    }
+
+    /// As the owner told it.
+    fn told(status: &str) -> Self {
+        [Self::Before, Self::Filtered].into_iter().find(|kept| kept.as_str() == status).unwrap_or(Self::Now)
+    }
+}
+
+impl Accepted {
+    const fn here(id: String, kept: Kept) -> Self {
+        Self { id, kept, forwarded: false }
+    }
+}
+
+fn in_progress() -> Refused {
+    Refused::for_now(409, "IN_PROGRESS", "a post with this id is being carried out just now")
+}
+
+fn reused() -> Refused {
+    Refused::for_good(422, "ID_REUSED", "this id was given to another message: each message needs an id of its own")
 }
 
 async fn take(State(board): State<PostBoard>, Path(id): Path<String>, request: Request) -> Response {
@@ -145,20 +181,23 @@ async fn take(State(board): State<PostBoard>, Path(id): Path<String>, request: R
         Ok(posted) => posted,
         Err(refused) => return refuse(&refused),
     };
-    let ended = match read(request, posted.receiver.max_body_bytes).await {
+    // Whoever passes a post on writes its id into the body.
+    let envelope = if request.headers().contains_key(FORWARDED) { FORWARDED_MORE } else { 0 };
+    let ended = match read(request, posted.receiver.max_body_bytes + envelope).await {
         Ok((headers, body)) => posted.handle(board, &headers, &body).await,
         Err(refused) => Err(refused),
     };
     let result = match &ended {
         Ok(Accepted { forwarded: true, .. }) => PostResult::Forwarded,
-        Ok(Accepted { repeated: true, .. }) => PostResult::Repeated,
-        Ok(_) => PostResult::Accepted,
+        Ok(Accepted { kept: Kept::Before, .. }) => PostResult::Repeated,
+        Ok(Accepted { kept: Kept::Filtered, .. }) => PostResult::Filtered,
+        Ok(Accepted { kept: Kept::Now, .. }) => PostResult::Accepted,
         Err(refused) if refused.retry_after.is_some() => PostResult::Unavailable,
         Err(_) => PostResult::Refused,
     };
     board.metrics.count_post(&id, result);
     match ended {
-        Ok(Accepted { id, repeated, .. }) => (StatusCode::ACCEPTED, Json(json!({ "id": id, "status": told(repeated) }))).into_response(),
+        Ok(Accepted { id, kept, .. }) => (StatusCode::ACCEPTED, Json(json!({ "id": id, "status": kept.as_str() }))).into_response(),
         Err(refused) => {
             debug!(receiver = id, status = refused.status, code = refused.code, "a post was refused");
             refuse(&refused)
@@ -175,10 +214,6 @@ fn admit<'b>(board: &'b Board, id: &str, headers: &HeaderMap) -> Result<&'b Post
         // Who shows no token learns nothing, not even which receivers there are.
         Some(_) | None => Err(Refused::for_good(401, "UNAUTHORIZED", "send the receiver's token as a bearer token or as X-API-Key")),
     }
-}
-
-const fn told(repeated: bool) -> &'static str {
-    if repeated { "repeated" } else { "accepted" }
 }
 
 /// The headers and the whole body.
@@ -209,6 +244,13 @@ impl Posted {
         let id = given.unwrap_or_else(|| id_of_its_own(&mut board.ids.lock().unwrap_or_else(PoisonError::into_inner)));
         // The whole of it is looked at before anybody else is bothered.
         let message = envelope.clone().message(&self.receiver.id, &id).map_err(invalid)?;
+        // What this process has accepted itself is a repeat wherever the owner is now.
+        let known = board.posts.lock().unwrap_or_else(PoisonError::into_inner).known(&self.receiver.id, &id, content_digest(&message));
+        match known {
+            Some(Begun::Repeat) => return Ok(Accepted::here(id, Kept::Before)),
+            Some(Begun::Other) => return Err(reused()),
+            Some(Begun::First | Begun::Busy) | None => {}
+        }
         let mut attempt = Attempt::new(board.clock.now(), self.receiver.fail_open);
         loop {
             let place = self.place(board).await;
@@ -260,29 +302,25 @@ impl Posted {
         let begun = board.posts.lock().unwrap_or_else(PoisonError::into_inner).begin(&receiver.id, &id, content);
         match begun {
             Begun::First => {}
-            Begun::Repeat => return Ok(Accepted { id, repeated: true, forwarded: false }),
-            Begun::Busy => return Err(Refused::for_now(409, "IN_PROGRESS", "a post with this id is being carried out just now")),
-            Begun::Other => {
-                return Err(Refused::for_good(
-                    422,
-                    "ID_REUSED",
-                    "this id was given to another message: each message needs an id of its own",
-                ));
-            }
+            Begun::Repeat => return Ok(Accepted::here(id, Kept::Before)),
+            Begun::Busy => return Err(in_progress()),
+            Begun::Other => return Err(reused()),
         }
         // However this ends, dropped in the middle too.
         let mut ending = Ending { board, receiver: &receiver.id, id: &id, accepted: false };
         let posted_at = board.clock.wall();
         let arrival = Arrival { receiver: &receiver.id, received_at: posted_at, message: &message };
         let dispatched = receiver.dispatch.entries(&arrival, &mut board.ids.lock().unwrap_or_else(PoisonError::into_inner));
-        let mut stood = false;
-        for mail in mail_of(&receiver.id, &id, posted_at, dispatched.entries) {
-            stood |= !self.post(&mail).await?;
+        let mut kept = if dispatched.entries.is_empty() { Kept::Filtered } else { Kept::Now };
+        for mail in mail_of(&receiver.id, &id, &content, posted_at, dispatched.entries) {
+            if !self.post(&mail).await? {
+                kept = Kept::Before;
+            }
         }
         receiver.mailed.notify_one();
         ending.accepted = true;
         drop(ending);
-        Ok(Accepted { id, repeated: stood, forwarded: false })
+        Ok(Accepted::here(id, kept))
     }
 
     /// Posts one piece; answers whether it was not there before.
@@ -321,9 +359,12 @@ impl super::forward::Passed {
     /// The owner's answer as this process gives it.
     fn result(self, id: String) -> Result<Accepted, Refused> {
         match self.status() {
-            Some(202) => Ok(Accepted { id, repeated: self.is_repeat(), forwarded: true }),
+            Some(202) => Ok(Accepted { id, kept: Kept::told(self.told()), forwarded: true }),
             // What the owner says of a post. Of anything else the caller is not to blame: the token and the receiver are known here.
-            Some(status @ (400 | 409 | 413 | 415 | 422)) => Err(self.refused(status)),
+            Some(409) => Err(in_progress()),
+            Some(413) => Err(Refused::for_good(413, "TOO_LARGE", self.reason())),
+            Some(422) => Err(reused()),
+            Some(status @ (400 | 415)) => Err(Refused::for_good(status, "INVALID_MESSAGE", self.reason())),
             _ => Err(Refused::for_now(502, "OWNER_ANSWER", "the owner's address answered with something else: is it this program's?")),
         }
     }
