@@ -111,7 +111,7 @@ fn record(task: &Task) -> TaskRecord {
         desired_status: text(task.desired_status()),
         launch_type: task.launch_type().map(|kind| kind.as_str().to_owned()),
         health: task.health_status().map(|health| health.as_str().to_owned()),
-        definition: task.task_definition_arn().map(str::to_owned),
+        started_by: task.started_by().map(str::to_owned),
         group: task.group().map(str::to_owned),
         started_at: time(task.started_at()),
         stopped_at: time(task.stopped_at()),

@@ -1,9 +1,9 @@
-//! Whether this process's task asks to be left alone by deployments and by scaling in: while it owns a session, unless a newer revision waits for it.
+//! Whether this process's task asks to be left alone by deployments and by scaling in: while it owns a session, unless a later deployment waits for it.
 //!
 //! A protected task gets no signal: a deployment waits until the protection is dropped or runs out. So one lasts for a short time only, is not asked for anew
-//! once a process of a newer revision is there, which gets the sessions instead, and is dropped first when the owner leaves.
+//! once a process of a later deployment is there, which gets the sessions instead, and is dropped first when the owner leaves.
 
-use crate::units::Instant;
+use crate::units::{Instant, UnixMillis};
 use core::time::Duration;
 
 /// How long a protection lasts unless it is asked for again. The orchestrator counts whole minutes.
@@ -22,7 +22,7 @@ pub struct Situation {
     pub owns: bool,
     /// It was told to stop.
     pub is_stopping: bool,
-    /// A process of a newer revision is there that could own it.
+    /// A process of a later deployment is there that could own it.
     pub is_superseded: bool,
 }
 
@@ -33,7 +33,7 @@ pub enum Action {
     Protect,
     /// Drop the protection.
     Unprotect,
-    /// Hand the sessions over to the newer revision.
+    /// Hand the sessions over to the later deployment.
     HandOver,
 }
 
@@ -85,24 +85,22 @@ impl Protection {
 pub struct Release {
     /// The service that it belongs to.
     pub group: Option<String>,
-    /// What it was made from: `arn:…:task-definition/FAMILY:REVISION`.
-    pub definition: Option<String>,
+    /// The deployment of the service that started it, `ecs-svc/…`.
+    pub deployment: Option<String>,
+    /// When it began to run.
+    pub started_at: Option<UnixMillis>,
     /// It runs and is to go on, and nobody found it ill.
     pub is_up: bool,
 }
 
 impl Release {
-    fn family_and_revision(&self) -> Option<(&str, u64)> {
-        let (family, revision) = self.definition.as_deref()?.rsplit_once(':')?;
-        Some((family, revision.parse().ok()?))
-    }
-
-    /// Whether `other` is a later revision of the same, in the same service, and up: one that could go on instead.
+    /// Whether `other` is of a later deployment of the same service, and up: one that could go on instead. A deployment may be of the same revision (to renew
+    /// secrets), or of an earlier one (a rollback).
     #[must_use]
     pub fn is_superseded_by(&self, other: &Self) -> bool {
-        let newer =
-            self.family_and_revision().zip(other.family_and_revision()).is_some_and(|(own, other)| own.0 == other.0 && own.1 < other.1);
-        newer && other.is_up && self.group.is_some() && self.group == other.group
+        let another = self.deployment.is_some() && other.deployment.is_some() && self.deployment != other.deployment;
+        let later = self.started_at.zip(other.started_at).is_some_and(|(own, other)| own < other);
+        another && later && other.is_up && self.group.is_some() && self.group == other.group
     }
 }
 
@@ -168,23 +166,28 @@ mod tests {
     }
 
     #[test]
-    fn only_a_later_revision_of_the_same_service_that_is_up_supersedes() {
-        let release =
-            |group: &str, definition: &str, is_up| Release { group: Some(group.into()), definition: Some(definition.into()), is_up };
-        let own = release("service:w", "arn:aws:ecs:r:1:task-definition/w:9", true);
-        assert!(!own.is_superseded_by(&release("service:w", "arn:aws:ecs:r:1:task-definition/w:10", false)), "not up");
-        assert!(own.is_superseded_by(&release("service:w", "arn:aws:ecs:r:1:task-definition/w:10", true)));
+    fn only_a_later_deployment_of_the_same_service_that_is_up_supersedes() {
+        let release = |group: &str, deployment: &str, started_at, is_up| Release {
+            group: Some(group.into()),
+            deployment: Some(deployment.into()),
+            started_at: Some(UnixMillis(started_at)),
+            is_up,
+        };
+        let own = release("service:w", "ecs-svc/9", 100, true);
+        assert!(own.is_superseded_by(&release("service:w", "ecs-svc/10", 101, true)));
+        assert!(own.is_superseded_by(&release("service:w", "ecs-svc/8", 101, true)), "their numbers say nothing");
         for other in [
-            release("service:w", "arn:aws:ecs:r:1:task-definition/w:9", true),
-            release("service:w", "arn:aws:ecs:r:1:task-definition/w:8", true),
-            release("service:control", "arn:aws:ecs:r:1:task-definition/w:10", true),
-            release("service:w", "arn:aws:ecs:r:1:task-definition/other:10", true),
-            release("service:w", "", true),
+            release("service:w", "ecs-svc/10", 101, false),
+            release("service:w", "ecs-svc/9", 101, true),
+            release("service:w", "ecs-svc/10", 99, true),
+            release("service:control", "ecs-svc/10", 101, true),
+            Release { deployment: None, ..release("service:w", "", 101, true) },
+            Release { started_at: None, ..release("service:w", "ecs-svc/10", 101, true) },
             Release::default(),
         ] {
             assert!(!own.is_superseded_by(&other), "{other:?}");
         }
-        assert!(!Release::default().is_superseded_by(&Release { is_up: true, ..Release::default() }));
+        assert!(!Release::default().is_superseded_by(&release("service:w", "ecs-svc/10", 101, true)));
     }
 
     proptest! {

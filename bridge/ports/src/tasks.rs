@@ -21,8 +21,8 @@ pub struct TaskRecord {
     pub launch_type: Option<String>,
     /// `HEALTHY`, `UNHEALTHY` or `UNKNOWN`, as the container's own check says.
     pub health: Option<String>,
-    /// What it was made from: the whole name of its definition, `…/FAMILY:REVISION`.
-    pub definition: Option<String>,
+    /// What started it; of a service's task its deployment, `ecs-svc/…`, of which each has another.
+    pub started_by: Option<String>,
     /// What it belongs to, such as `service:NAME`.
     pub group: Option<String>,
     /// When it began to run.

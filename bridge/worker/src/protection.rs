@@ -1,6 +1,7 @@
 //! Asks ECS to leave this task alone while it owns a session: through the agent's endpoint, which every task finds in its environment.
 
-use crate::status::{SessionRole, StatusBoard};
+use crate::levels::ServiceLevel;
+use crate::status::{SessionRole, SessionStatus, StatusBoard};
 use causeway_core::protection::{Action, LASTS, Protection, Release, Situation};
 use causeway_ports::{Clock, Leases, TaskRecord, Tasks};
 use core::time::Duration;
@@ -19,7 +20,7 @@ pub const VARIABLE: &str = "ECS_AGENT_URI";
 const AGENT_TIMEOUT: Duration = Duration::from_secs(5);
 /// No answer is longer.
 const MAX_BODY_BYTES: usize = 64 * 1024;
-/// How often a process that owns a session looks whether a newer revision is there.
+/// How often a process that owns a session looks whether a later deployment is there.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 /// One call to the lease store or to ECS takes no longer.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
@@ -148,7 +149,7 @@ pub struct Protector {
     pub status: StatusBoard,
     /// Finds the other processes of the bridge.
     pub leases: Arc<dyn Leases>,
-    /// Tells what they were made from; `None`: nobody does, and then no newer revision is ever seen.
+    /// Tells what started them; `None`: nobody does, and then no later deployment is ever seen.
     pub tasks: Option<Arc<dyn Tasks>>,
     /// The bridge.
     pub bridge: String,
@@ -194,7 +195,9 @@ impl Protector {
 
     fn situation(&self) -> Situation {
         let status = self.status.snapshot();
-        let owns = status.sessions.iter().any(|session| session.role == SessionRole::Owner && session.lease.is_some());
+        // Who owns a session and cannot serve it is in nobody's way: a deployment that is rolled back must be able to stop it.
+        let serves = |session: &SessionStatus| session.role == SessionRole::Owner && session.service_level > ServiceLevel::None;
+        let owns = status.sessions.iter().any(|session| serves(session) && session.lease.is_some());
         Situation { owns, is_stopping: status.shutting_down, is_superseded: false }
     }
 
@@ -205,7 +208,7 @@ impl Protector {
             Action::Protect => self.agent.protect(true).await,
             Action::Unprotect => self.agent.protect(false).await,
             Action::HandOver => {
-                info!("a process of a newer revision is ready: handing the sessions over to it");
+                info!("a process of a later deployment is ready: handing the sessions over to it");
                 self.asked.iter().for_each(|asked| asked.notify_one());
                 Ok(())
             }
@@ -224,7 +227,7 @@ impl Protector {
         }
     }
 
-    /// Whether a process of a newer revision is there that could own what this one owns. Where nobody can tell: no.
+    /// Whether a process of a later deployment is there that could own what this one owns. Where nobody can tell: no.
     async fn is_superseded(&self) -> bool {
         let Some(tasks) = &self.tasks else { return false };
         let members = tokio::time::timeout(CALL_TIMEOUT, self.leases.list_members(&self.bridge)).await;
@@ -243,5 +246,5 @@ impl Protector {
 }
 
 fn release(task: &TaskRecord) -> Release {
-    Release { group: task.group.clone(), definition: task.definition.clone(), is_up: task.is_up() }
+    Release { group: task.group.clone(), deployment: task.started_by.clone(), started_at: task.started_at, is_up: task.is_up() }
 }

@@ -10,6 +10,7 @@ use axum::http::StatusCode;
 use axum::routing::put;
 use causeway_core::lease::row::OwnerFacts;
 use causeway_core::outcome::{Fault, Outcome};
+use causeway_core::units::UnixMillis;
 use causeway_local::memory::MemoryLeases;
 use causeway_ports::{Clock, Described, Leases, MemberRecord, SystemClock, TaskRecord, Tasks};
 use causeway_worker::protection::{Agent, AgentError, Protector};
@@ -90,7 +91,7 @@ async fn the_agent_is_asked_as_it_wants_to_be_and_its_refusals_are_understood() 
     assert!(matches!(nobody.protect(true).await, Err(AgentError::NoAnswer(_))));
 }
 
-/// The revisions of tasks, by ARN. All of them run.
+/// The deployments of tasks, by ARN, in their order. All of them run.
 #[derive(Default)]
 struct Revisions(Mutex<BTreeMap<String, u32>>);
 
@@ -104,7 +105,8 @@ impl Tasks for Revisions {
                 last_status: "RUNNING".to_owned(),
                 desired_status: "RUNNING".to_owned(),
                 group: Some("service:workers".to_owned()),
-                definition: Some(format!("arn:aws:ecs:eu-west-1:111122223333:task-definition/workers:{}", revisions.get(arn)?)),
+                started_by: Some(format!("ecs-svc/{}", revisions.get(arn)?)),
+                started_at: Some(UnixMillis(u64::from(*revisions.get(arn)?))),
                 ..TaskRecord::default()
             })
         };
@@ -155,7 +157,12 @@ impl World {
 
     fn is_owner(&self, owns: bool) {
         let role = if owns { SessionRole::Owner } else { SessionRole::Standby };
-        self.status.publish(SessionStatus { role, lease: Some(LeaseStatus::default()), ..common::session() }, Vec::new());
+        self.has(role, true);
+    }
+
+    fn has(&self, role: SessionRole, connected: bool) {
+        let session = SessionStatus { role, connected, lease: Some(LeaseStatus::default()), ..common::session() };
+        self.status.publish(session, Vec::new());
     }
 
     /// Another process of the bridge, whose task is of this revision.
@@ -184,6 +191,9 @@ async fn an_owner_is_protected_until_it_owns_nothing_and_a_standby_is_not() {
     world.is_owner(false);
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert_eq!(world.script.asked(), Vec::<Value>::new());
+    world.has(SessionRole::Owner, false);
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(world.script.asked(), Vec::<Value>::new(), "who cannot serve is in nobody's way");
     world.is_owner(true);
     world.asked_for(&[true]).await;
     world.is_owner(false);
@@ -203,7 +213,10 @@ async fn an_owner_hands_over_to_a_newer_revision_and_to_no_other() {
     world.joins("equal", 3).await;
     world.is_owner(true);
     world.asked_for(&[true]).await;
-    assert!(tokio::time::timeout(Duration::from_millis(200), world.asked.notified()).await.is_err(), "nobody of a newer revision is there");
+    assert!(
+        tokio::time::timeout(Duration::from_millis(200), world.asked.notified()).await.is_err(),
+        "nobody of a later deployment is there"
+    );
     world.joins("newer", 4).await;
     let publishing = async {
         loop {

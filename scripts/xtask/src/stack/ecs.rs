@@ -168,6 +168,7 @@ impl Shared {
             "group": format!("service:{}", task.service),
             "launchType": "FARGATE",
             "taskDefinitionArn": format!("arn:aws:ecs:{}:{ACCOUNT}:task-definition/{}:{}", super::emulators::REGION, task.service, task.revision),
+            "startedBy": format!("ecs-svc/{:019}", task.revision),
             "healthStatus": "UNKNOWN",
             "lastStatus": if task.stopped_at.is_some() { "STOPPED" } else { "RUNNING" },
             "desiredStatus": if task.stopping.is_some() || task.stopped_at.is_some() { "STOPPED" } else { "RUNNING" },
