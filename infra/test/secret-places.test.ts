@@ -15,11 +15,16 @@ describe("secrets that the tasks read themselves", () => {
         { transport: "http", options: { token: "ssm:///plant/posts" } },
         { transport: "http", options: { token: "written-in-full-0123" } },
       ],
-      http: { hint_token: "secretsmanager://plant/broker#hints", monitor_api_key: "file:///run/key" },
+      http: {
+        hint_token: "secretsmanager://plant/broker#hints",
+        monitor_api_key: "file:///run/key",
+        admin_keys: [{ name: "ann", key: "ssm:///plant/ann" }],
+      },
     });
     assert.deepEqual(places, [
       "secretsmanager://plant/broker",
       "secretsmanager://plant/broker#hints",
+      "ssm:///plant/ann",
       "ssm:///plant/posts",
     ]);
     const statements = secretStatements(stack, places).map((statement) => statement.toStatementJson());
@@ -29,7 +34,10 @@ describe("secrets that the tasks read themselves", () => {
         Sid: "NamedParameters",
         Effect: "Allow",
         Action: "ssm:GetParameter",
-        Resource: arn("ssm:eu-west-1:123456789012:parameter/plant/posts"),
+        Resource: [
+          arn("ssm:eu-west-1:123456789012:parameter/plant/ann"),
+          arn("ssm:eu-west-1:123456789012:parameter/plant/posts"),
+        ],
       },
       {
         Sid: "NamedSecrets",

@@ -73,10 +73,13 @@ impl Token {
     }
 }
 
+/// Says what is wrong with what stands in a place, without telling it.
+pub type Judge = Arc<dyn Fn(&SecretPlace, &Secret) -> Result<(), String> + Send + Sync>;
+
 /// Reads the places again.
 pub struct SecretKeeper {
     places: Vec<(SecretPlace, watch::Sender<Secret>)>,
-    secrets: Arc<dyn Secrets>,
+    reader: Reader,
     wanted: Arc<Notify>,
     jitter_seed: u64,
 }
@@ -87,18 +90,20 @@ impl core::fmt::Debug for SecretKeeper {
     }
 }
 
-/// Reads all `places`. `jitter_seed` spreads the later reads of several processes.
+/// Reads all `places`; what `judge` refuses counts as not read, then and later: a half-written key never takes the place of a good one. `jitter_seed` spreads the later reads of several processes.
 ///
 /// # Errors
 /// Every place that cannot be read, with the reason.
 pub async fn read_all(
     places: BTreeSet<SecretPlace>,
     secrets: Arc<dyn Secrets>,
+    judge: Judge,
     jitter_seed: u64,
 ) -> Result<(SecretBoard, SecretKeeper), Vec<(SecretPlace, Fault)>> {
     let (mut senders, mut board, mut faults) = (Vec::new(), BTreeMap::new(), Vec::new());
+    let reader = Reader { secrets, judge };
     for place in places {
-        match first_read(&*secrets, &place).await {
+        match reader.first(&place).await {
             Ok(secret) => {
                 let (sender, receiver) = watch::channel(secret);
                 board.insert(place.clone(), receiver);
@@ -112,19 +117,33 @@ pub async fn read_all(
     }
     let wanted = Arc::new(Notify::new());
     let board = SecretBoard { places: Arc::new(board), wanted: Arc::clone(&wanted) };
-    Ok((board, SecretKeeper { places: senders, secrets, wanted, jitter_seed }))
+    Ok((board, SecretKeeper { places: senders, reader, wanted, jitter_seed }))
 }
 
-async fn first_read(secrets: &dyn Secrets, place: &SecretPlace) -> Result<Secret, Fault> {
-    let mut attempt = 1;
-    loop {
-        match bounded(secrets, place).await {
-            Err(fault) if fault.code.class() == FaultClass::Transient && attempt < ATTEMPTS => {
-                attempt += 1;
-                tokio::time::sleep(PAUSE).await;
+/// Reads places, and judges what stands there.
+struct Reader {
+    secrets: Arc<dyn Secrets>,
+    judge: Judge,
+}
+
+impl Reader {
+    async fn first(&self, place: &SecretPlace) -> Result<Secret, Fault> {
+        let mut attempt = 1;
+        loop {
+            match self.read(place).await {
+                Err(fault) if fault.code.class() == FaultClass::Transient && attempt < ATTEMPTS => {
+                    attempt += 1;
+                    tokio::time::sleep(PAUSE).await;
+                }
+                read => return read,
             }
-            read => return read,
         }
+    }
+
+    async fn read(&self, place: &SecretPlace) -> Result<Secret, Fault> {
+        let secret = bounded(&*self.secrets, place).await?;
+        (self.judge)(place, &secret).map_err(|wrong| Fault::new(FaultCode::InvalidConfig, format!("{place}: {wrong}")))?;
+        Ok(secret)
     }
 }
 
@@ -132,6 +151,8 @@ async fn first_read(secrets: &dyn Secrets, place: &SecretPlace) -> Result<Secret
 async fn bounded(secrets: &dyn Secrets, place: &SecretPlace) -> Result<Secret, Fault> {
     let late = || Fault::new(FaultCode::Timeout, format!("{place}: no answer within {} s", READ_TIMEOUT.as_secs()));
     let secret = tokio::time::timeout(READ_TIMEOUT, secrets.read(place)).await.unwrap_or_else(|_| Err(late()))?;
+    // Files end with a line end, and so does what was put elsewhere from one.
+    let secret = Secret::new(secret.reveal().trim_end_matches(['\r', '\n']));
     if secret.is_empty() { Err(Fault::new(FaultCode::NotFound, format!("{place}: nothing stands there"))) } else { Ok(secret) }
 }
 
@@ -144,7 +165,7 @@ impl SecretKeeper {
         let mut failing = BTreeSet::new();
         while quit.run_until_cancelled(self.next_time()).await.is_some() {
             for (place, sender) in &self.places {
-                let Some(read) = quit.run_until_cancelled(bounded(&*self.secrets, place)).await else { return };
+                let Some(read) = quit.run_until_cancelled(self.reader.read(place)).await else { return };
                 match read {
                     Ok(secret) => {
                         failing.remove(place);
@@ -226,19 +247,20 @@ mod tests {
         secrets.put(&one, Ok("first"));
         secrets.put(&two, Err(FaultCode::Unavailable));
         let both = || BTreeSet::from([one.clone(), two.clone()]);
-        let refused = read_all(both(), Arc::clone(&secrets) as Arc<dyn Secrets>, 7).await.map(drop).unwrap_err();
+        let judge: Judge = Arc::new(|_, secret| if secret.reveal() == "half" { Err("not whole".to_owned()) } else { Ok(()) });
+        let refused = read_all(both(), Arc::clone(&secrets) as Arc<dyn Secrets>, Arc::clone(&judge), 7).await.map(drop).unwrap_err();
         assert_eq!(refused.iter().map(|(place, fault)| (place, fault.code)).collect::<Vec<_>>(), [(&two, FaultCode::Unavailable)]);
         secrets.put(&two, Ok("second"));
-        let (board, keeper) = read_all(both(), Arc::clone(&secrets) as Arc<dyn Secrets>, 7).await.unwrap();
+        let (board, keeper) = read_all(both(), Arc::clone(&secrets) as Arc<dyn Secrets>, judge, 7).await.unwrap();
         let quit = CancellationToken::new();
         let task = tokio::spawn(keeper.run(quit.clone()));
-        for broken in [Err(FaultCode::Timeout), Ok("")] {
+        for (broken, other) in [(Err(FaultCode::Timeout), "third"), (Ok(""), "fourth"), (Ok("half"), "fifth"), (Ok("\r\n"), "sixth")] {
             secrets.put(&one, broken);
-            secrets.put(&two, Ok(if broken.is_err() { "third" } else { "fourth" }));
-            becomes(&board, &two, if broken.is_err() { "third" } else { "fourth" }).await;
+            secrets.put(&two, Ok(other));
+            becomes(&board, &two, other).await;
             assert_eq!(board.get(&one).unwrap().reveal(), "first", "what cannot be read stays what it was");
         }
-        secrets.put(&one, Ok("renewed"));
+        secrets.put(&one, Ok("renewed\n"));
         becomes(&board, &one, "renewed").await;
         assert_eq!(board.get(&SecretPlace::Env("OTHER".to_owned())), None);
         secrets.put(&one, Ok("at once"));
@@ -251,8 +273,12 @@ mod tests {
 
     #[test]
     fn pauses_differ_and_stay_near_the_interval() {
-        let mut keeper =
-            SecretKeeper { places: Vec::new(), secrets: Arc::new(Scripted::default()), wanted: Arc::default(), jitter_seed: 1 };
+        let mut keeper = SecretKeeper {
+            places: Vec::new(),
+            reader: Reader { secrets: Arc::new(Scripted::default()), judge: Arc::new(|_, _| Ok(())) },
+            wanted: Arc::default(),
+            jitter_seed: 1,
+        };
         let pauses: BTreeSet<Duration> = (0..100).map(|_| keeper.pause()).collect();
         assert!(pauses.len() > 90 && pauses.iter().all(|pause| *pause >= POLL * 9 / 10 && *pause <= POLL * 11 / 10));
     }

@@ -12,6 +12,7 @@ export function secretPlaces(config: BridgeConfig): string[] {
     http.hint_token,
     http.monitor_api_key,
     http.admin_api_key,
+    ...(http.admin_keys ?? []).map(({ key }) => key),
   ];
   const named = written.filter((text): text is string => typeof text === "string");
   return [...new Set(named.filter((text) => parameterOf(text) !== undefined || secretOf(text) !== undefined))].sort();

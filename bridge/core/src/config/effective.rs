@@ -260,12 +260,23 @@ impl Config {
     /// Every place outside the configuration that it takes a secret from.
     #[must_use]
     pub fn secret_places(&self) -> BTreeSet<SecretPlace> {
-        let logins =
-            self.sessions.iter().filter_map(|session| session.options.session.credentials_uri.as_deref()).filter_map(SecretPlace::parse);
+        self.login_places().into_iter().chain(self.key_places()).collect()
+    }
+
+    /// The places outside the configuration where logins to brokers stand.
+    #[must_use]
+    pub fn login_places(&self) -> BTreeSet<SecretPlace> {
+        let uris = self.sessions.iter().filter_map(|session| session.options.session.credentials_uri.as_deref());
+        uris.filter_map(SecretPlace::parse).collect()
+    }
+
+    /// The places outside the configuration where keys and tokens stand.
+    #[must_use]
+    pub fn key_places(&self) -> BTreeSet<SecretPlace> {
         let posts = self.receivers.iter().filter_map(|receiver| receiver.options.token.as_ref());
         let keys = [&self.http.hint_token, &self.http.monitor_api_key, &self.http.admin_api_key];
         let named = self.http.admin_keys.iter().map(|named| &named.key);
-        logins.chain(posts.chain(named).chain(keys.into_iter().flatten()).filter_map(SecretPlace::of)).collect()
+        posts.chain(named).chain(keys.into_iter().flatten()).filter_map(SecretPlace::of).collect()
     }
 
     /// The block of the first route that speaks about this session's lease. All of them say the same.

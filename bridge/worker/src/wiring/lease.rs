@@ -16,6 +16,9 @@ use causeway_ports::Leases;
 use core::time::Duration;
 use std::sync::Arc;
 
+/// ECS is asked about a task no more often.
+const LEAST_POLL: Duration = Duration::from_secs(1);
+
 /// Nothing begins in the last twentieth of a lease, or its last second: a request needs time to arrive.
 const GUARD_SHARE: u32 = 20;
 const GUARD_LONGEST: Duration = Duration::from_secs(1);
@@ -60,7 +63,8 @@ impl LeasePlan {
             // A healthy owner's next renewal is written by then, however its moment is spread and however long the call takes.
             questions: asks.then(|| Questions {
                 overdue_after: span(cadence.renew_interval) + span(cadence.lease_renew_jitter) / 2 + call,
-                poll: cluster.evidence_poll.get(),
+                // ECS would refuse whoever asks more often, and tell nothing then.
+                poll: cluster.evidence_poll.get().max(LEAST_POLL),
             }),
             looks_late: false,
             step_down_grace: span(cadence.step_down_grace),

@@ -153,9 +153,6 @@ function http(check: Check): void {
   for (const [path, written] of keys) {
     if (written !== undefined) key(check, path, written);
   }
-  (http.admin_keys ?? []).forEach((named, index) => {
-    if (named.key !== undefined) key(check, `http.admin_keys[${index}].key`, named.key);
-  });
   adminKeyNames(check);
   if (!hasAdmin(http) && http.admin_addr !== undefined) {
     check.error(
