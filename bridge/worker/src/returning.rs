@@ -90,16 +90,22 @@ impl Returning {
             let ids: Vec<_> = page.letters.iter().filter(|letter| self.means(letter)).map(|letter| letter.id).collect();
             if !ids.is_empty() {
                 let report = run(&self.request(ids), &self.routes, &ports, deadline, &|_| {}).await.map_err(|broken| broken.fault)?;
-                let tally = report.tally;
+                let (tally, broke_off) = (report.tally, report.continuation.is_some());
                 returned.redriven += tally.redriven;
                 returned.left += tally.skipped + tally.parked + tally.failed;
                 for error in &tally.errors {
                     tracing::warn!(id = %error.id, code = error.code, "a message of a subscription that is back stays a dead letter: {}", error.message);
                 }
+                if broke_off {
+                    return Err(unfinished());
+                }
             }
             at = page.continuation;
-            if at.is_none() || self.clock.now() >= deadline {
+            if at.is_none() {
                 return Ok(returned);
+            }
+            if self.clock.now() >= deadline {
+                return Err(unfinished());
             }
         }
     }
@@ -119,6 +125,11 @@ impl Returning {
             destination: None,
         }
     }
+}
+
+/// Not every letter was looked at: whoever asked asks again.
+fn unfinished() -> Fault {
+    Fault::new(FaultCode::Unavailable, "putting messages back broke off before its end")
 }
 
 #[cfg(test)]

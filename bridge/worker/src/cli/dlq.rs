@@ -53,24 +53,20 @@ pub struct DeleteArgs {
 
 /// Which letters are deleted.
 #[derive(Debug, Args)]
-#[group(required = true, multiple = false)]
 struct Which {
     /// The letters of these ids, in whatever state: 32 hexadecimal digits each
-    #[arg(long, num_args = 1..)]
+    #[arg(long, num_args = 1.., conflicts_with_all = ["all", "route", "category", "code", "state", "since", "before"])]
     id: Vec<String>,
-    /// Every letter of this route
-    #[arg(long)]
-    route: Option<String>,
+    #[command(flatten)]
+    conditions: ConditionArgs,
     /// Every letter
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["route", "category", "code", "state", "since", "before"])]
     all: bool,
 }
 
-/// Arguments of `dlq list`.
+/// Which letters are meant: those that meet every condition that is given.
 #[derive(Debug, Args)]
-pub struct ListArgs {
-    #[command(flatten)]
-    config: ConfigArgs,
+struct ConditionArgs {
     /// Only of this route
     #[arg(long)]
     route: Option<String>,
@@ -89,6 +85,39 @@ pub struct ListArgs {
     /// Only what failed before this
     #[arg(long)]
     before: Option<String>,
+}
+
+impl ConditionArgs {
+    fn conditions(&self) -> Conditions {
+        Conditions {
+            route_id: self.route.clone(),
+            category: self.category.clone(),
+            error_code: self.code.clone(),
+            state: self.state.clone(),
+            since: self.since.clone(),
+            before: self.before.clone(),
+        }
+    }
+
+    fn filter(&self) -> Result<DeadLetterFilter, CliError> {
+        self.conditions().filter(SystemClock.wall()).map_err(|InvalidCondition { field, message }| {
+            let flag = match field {
+                "error_code" => "code",
+                "route_id" => "route",
+                field => field,
+            };
+            CliError::unusable(format!("--{flag}: {message}"))
+        })
+    }
+}
+
+/// Arguments of `dlq list`.
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    #[command(flatten)]
+    config: ConfigArgs,
+    #[command(flatten)]
+    conditions: ConditionArgs,
     /// At most so many
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     limit: u32,
@@ -124,7 +153,7 @@ fn told(fault: Fault) -> CliError {
 }
 
 async fn list(args: ListArgs) -> Result<ExitCode, CliError> {
-    let filter = filter(&args)?;
+    let filter = args.conditions.filter()?;
     let store = open(&args.config, Purpose::Look).await?;
     let page = dead_letters::list(&*store, &filter, args.limit as usize, args.continuation.clone()).await.map_err(told)?;
     let (letters, continuation) = (page.letters, page.continuation);
@@ -179,11 +208,11 @@ fn parsed(id: &str) -> Result<EntryId, CliError> {
 
 async fn delete(args: DeleteArgs) -> Result<ExitCode, CliError> {
     let ids = args.which.id.iter().map(|id| parsed(id)).collect::<Result<Vec<_>, _>>()?;
-    let doomed = if ids.is_empty() {
-        Doomed::Meant(DeadLetterFilter { route: args.which.route, ..DeadLetterFilter::default() })
-    } else {
-        Doomed::Named(ids)
-    };
+    let conditions = &args.which.conditions;
+    if ids.is_empty() && conditions.conditions().is_empty() && !args.which.all {
+        return Err(CliError::unusable("say which: --id, --route, --category, --code, --state, --since, --before, or --all"));
+    }
+    let doomed = if ids.is_empty() { Doomed::Meant(conditions.filter()?) } else { Doomed::Named(ids) };
     let store = open(&args.config, if args.yes { Purpose::Change } else { Purpose::Look }).await?;
     let mut deleted = Deleted { dry_run: !args.yes, ..Deleted::default() };
     let result = dead_letters::delete(&*store, &doomed, &mut deleted).await;
@@ -194,28 +223,14 @@ async fn delete(args: DeleteArgs) -> Result<ExitCode, CliError> {
 }
 
 fn text(deleted: &Deleted) -> String {
+    let letters = |count: u64| if count == 1 { "1 dead letter".to_owned() } else { format!("{count} dead letters") };
     let mut text = if deleted.dry_run {
-        format!("{} dead letters would be deleted; say --yes to delete them", deleted.matched)
+        format!("{} would be deleted; say --yes to do it", letters(deleted.matched))
     } else {
-        format!("{} dead letters deleted", deleted.deleted)
+        format!("{} deleted", letters(deleted.deleted))
     };
     for id in &deleted.missing {
         text.push_str(&format!("\nthere is no dead letter {id}"));
     }
     text
-}
-
-fn filter(args: &ListArgs) -> Result<DeadLetterFilter, CliError> {
-    let conditions = Conditions {
-        route_id: args.route.clone(),
-        category: args.category.clone(),
-        error_code: args.code.clone(),
-        state: args.state.clone(),
-        since: args.since.clone(),
-        before: args.before.clone(),
-    };
-    conditions.filter(SystemClock.wall()).map_err(|InvalidCondition { field, message }| {
-        let flag = if field == "error_code" { "code" } else { field };
-        CliError::unusable(format!("--{flag}: {message}"))
-    })
 }

@@ -72,10 +72,10 @@ impl Control {
     pub async fn run(mut self, quit: CancellationToken) {
         self.check_accounts().await;
         let mut watcher = Watcher::new(self.stale_after);
-        let mut failing = false;
+        let (mut failing, mut silent) = (false, false);
         loop {
             if self.singleton.turn().await {
-                note(self.watch(&mut watcher).await, &mut failing);
+                note(self.watch(&mut watcher, &mut silent).await, &mut failing);
             } else {
                 // Whoever watches tells; what this process saw before is not kept up to date any more.
                 watcher = Watcher::new(self.stale_after);
@@ -110,16 +110,24 @@ impl Control {
         }
     }
 
-    /// One look, and what follows from it.
-    async fn watch(&self, watcher: &mut Watcher) -> Result<(), Fault> {
+    /// One look, and what follows from it. `silent`: whether ECS did not answer last time.
+    async fn watch(&self, watcher: &mut Watcher, silent: &mut bool) -> Result<(), Fault> {
         let mut look = self.look().await?;
         if let Some(tasks) = &self.tasks {
             let asked: Vec<String> = watcher.tasks(&look).into_iter().collect();
             let described = if asked.is_empty() { Ok(Vec::new()) } else { bounded(tasks.describe(&asked)).await.map(|told| told.tasks) };
-            let told = described.inspect_err(|fault| {
-                warn!(code = fault.code.as_str(), detail = %fault.detail, "ECS cannot be asked; members are counted by their rows alone");
-            });
-            let told = told.unwrap_or_default().into_iter();
+            let told = match described {
+                Ok(told) => {
+                    *silent = false;
+                    told.into_iter()
+                }
+                Err(fault) => {
+                    if !core::mem::replace(silent, true) {
+                        warn!(code = fault.code.as_str(), detail = %fault.detail, "ECS cannot be asked; members are counted by their rows alone");
+                    }
+                    Vec::new().into_iter()
+                }
+            };
             look.tasks = told.map(|task| (task.arn.clone(), Task { is_up: task.is_up(), stopped_at: task.stopped_at })).collect();
         }
         let (view, changed) = watcher.see(self.clock.now(), self.clock.wall(), &look);

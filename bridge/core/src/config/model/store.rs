@@ -89,7 +89,7 @@ pub struct OutboxOptions {
     pub acknowledge_volatile: bool,
     /// After how long a message that was handed to a send which never ended is taken up again; above every `send_timeout`. Left out: `step_down_grace` + max(2 × `step_down_grace`, 15s), and always above the largest `send_timeout`.
     pub stale_claim_duration: Option<Span>,
-    /// SQLite: how long segments are kept once all their messages are settled, for `causeway outbox list --settled`; 0s and less for not at all. It costs the file's room: what was received in that time. They are given up early where the disk is full. Left out: 0s.
+    /// SQLite: how long segments are kept once all their messages are settled, for `causeway outbox list --settled`; 0s and less for not at all. It costs the file's room: what was received in that time. They are given up early where the disk is full. Left out: 0s. The time counts from when the process saw them settled: one that is started again more often deletes none.
     pub retention: SignedSpan,
     /// DynamoDB: how long segments are kept once all their messages are settled, for `causeway outbox list --settled`; 0s for not at all. It costs their storage, no writes, and after each start of an owner one reading of what a former one left. Housekeeping leaves them as well, where it has the configuration. Left out: 0s.
     pub compaction_grace: Span,

@@ -17,8 +17,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// A redrive ends after so long, and says where to go on: before the request's own time is over.
-const REDRIVE: Duration = Duration::from_secs(20);
+/// A redrive ends after so long and says where to go on, a deletion says that it is not complete: before the request's own time is over.
+const WORK: Duration = Duration::from_secs(20);
 /// Letters of one listing.
 const MOST_LISTED: usize = 1_000;
 /// Letters of one deletion by name.
@@ -120,7 +120,7 @@ pub(super) async fn redrive(State(admin): State<Admin>, Extension(Caller(key)): 
         Ok(ports) => ports,
         Err(missing) => return refusal(StatusCode::CONFLICT, "NOT_CONFIGURED", *missing),
     };
-    let deadline = admin.desk.clock.now().plus(REDRIVE);
+    let deadline = admin.desk.clock.now().plus(WORK);
     match run(&request, &admin.desk.routes, ports, deadline, &|_| {}).await {
         Ok(report) => ok(dead_letters::redriven(&request, &report)),
         Err(broken) => failed(&broken.fault),
@@ -165,8 +165,14 @@ pub(super) async fn delete(State(admin): State<Admin>, bytes: Bytes) -> Response
         Err(response) => return *response,
     };
     let mut deleted = Deleted { dry_run: !deletion.confirm, ..Deleted::default() };
-    match dead_letters::delete(&*store, &doomed, &mut deleted).await {
-        Ok(()) => ok(json!(deleted)),
-        Err(fault) => failed(&fault),
+    let ended = tokio::time::timeout(WORK, dead_letters::delete(&*store, &doomed, &mut deleted)).await;
+    match ended {
+        Ok(Err(fault)) if deleted.deleted == 0 => failed(&fault),
+        // What was done is told, also where it ended halfway.
+        ended => {
+            let mut answer = json!(deleted);
+            answer["complete"] = json!(matches!(ended, Ok(Ok(()))));
+            ok(answer)
+        }
     }
 }

@@ -202,12 +202,30 @@ async fn note(operation: Operation, request: Request, next: Next) -> Response {
     let address = peer(&request);
     let key = request.extensions().get::<Caller>().map(|caller| Arc::clone(&caller.0)).unwrap_or_default();
     let path = request.uri().path().to_owned();
+    let mut line = AuditLine { operation, key, path, address, outcome: None };
     let response = next.run(request).await;
-    if operation.is_noted() {
-        let outcome = response.status().as_u16();
-        tracing::info!(target: AUDIT, %key, action = operation.action(), path, outcome, %address, "admin interface");
-    }
+    line.outcome = Some(response.status().as_u16());
     response
+}
+
+/// Told however the request ends: what it began is done also where nobody waits for the answer any more, or it took too long.
+struct AuditLine {
+    operation: Operation,
+    key: Arc<str>,
+    path: String,
+    address: IpAddr,
+    /// The status; `None` where there was no answer.
+    outcome: Option<u16>,
+}
+
+impl Drop for AuditLine {
+    fn drop(&mut self) {
+        let Self { operation, key, path, address, outcome } = self;
+        if operation.is_noted() {
+            let outcome = outcome.map_or_else(|| "broken off".to_owned(), |status| status.to_string());
+            tracing::info!(target: AUDIT, %key, action = operation.action(), path, outcome, %address, "admin interface");
+        }
+    }
 }
 
 /// A refusal for programs and people.
