@@ -18,7 +18,7 @@ use xtask::worker::Role;
 
 const PATIENCE: Duration = Duration::from_secs(90);
 const MEMBERS: [(&str, Role); 2] = [("worker-1", Role::Worker), ("worker-2", Role::Worker)];
-const WALKED: [&str; 12] = [
+const WALKED: [&str; 13] = [
     "A node is down",
     "The lease flaps",
     "The broker is away",
@@ -27,6 +27,7 @@ const WALKED: [&str; 12] = [
     "Housekeeping does not run",
     "The broker refuses a filter",
     "Poison arrives",
+    "Credentials are rotated",
     "Upgrade and rollback",
     "Restore a table",
     "A lease row of an older program",
@@ -226,6 +227,32 @@ async fn the_broker_refuses_a_filter() {
 async fn poison_arrives() {
     let mut stage = Stage::set("").await;
     stage.walk("Poison arrives", async |stage: &mut Stage, _| stage.publish("telemetry/big", 800_000).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn credentials_are_rotated() {
+    let place = tempfile::Builder::new().prefix("causeway-e2e-").tempdir().unwrap();
+    let login = |password: &str| {
+        let text = format!("{{\"username\": \"bridge\", \"password\": \"{password}\"}}\n");
+        std::fs::write(place.path().join("login.json"), text).unwrap();
+    };
+    login("first-password");
+    let uri = format!("file://{}", place.path().join("login.json").display());
+    let layer = format!("sessions: [{{id: mqtt-conn, options: {{session: {{credentials_uri: '{uri}'}}}}}}]");
+    let mut stage = Stage::set(&layer).await;
+    let rotate = async |stage: &mut Stage, nth: usize| {
+        if nth > 0 {
+            return login("second-password");
+        }
+        let (file, passwords) = (stage.dir.path().join("broker/mosquitto.conf"), stage.dir.path().join("passwords"));
+        let plain = std::fs::read_to_string(&file).unwrap().replace("allow_anonymous true", "allow_anonymous false");
+        std::fs::write(&file, format!("{plain}password_file {}\n", passwords.display())).unwrap();
+        let (_, done) = shell(&format!("mosquitto_passwd -b -c {} bridge second-password", passwords.display()), &stage.desk).await;
+        assert!(done, "mosquitto_passwd comes with mosquitto");
+        stage.rig.stack.broker.stop().await.unwrap();
+        stage.rig.stack.broker.start_again().await.unwrap();
+    };
+    stage.walk("Credentials are rotated", rotate).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
