@@ -238,7 +238,8 @@ async fn credentials_are_rotated() {
     };
     login("first-password");
     let uri = format!("file://{}", place.path().join("login.json").display());
-    let layer = format!("sessions: [{{id: mqtt-conn, options: {{session: {{credentials_uri: '{uri}'}}}}}}]");
+    let options = format!("{{credentials_uri: '{uri}', allow_plaintext_credentials: true}}");
+    let layer = format!("sessions: [{{id: mqtt-conn, options: {{session: {options}}}}}]");
     let mut stage = Stage::set(&layer).await;
     let rotate = async |stage: &mut Stage, nth: usize| {
         if nth > 0 {
