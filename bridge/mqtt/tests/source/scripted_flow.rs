@@ -414,7 +414,8 @@ async fn what_matches_no_filter_any_more_is_not_lost() {
     peer.grant(2).await;
     peer.send(Publish::new("old/topic", 1, "x").encode()).await;
     let delivery = any_delivery(&mut source).await;
-    assert_eq!((&*delivery.receiver, delivery.message.topic.as_str()), ("first", "old/topic"));
+    // What becomes of it is not for the source to say.
+    assert_eq!((&*delivery.receiver, delivery.message.topic.as_str()), ("", "old/topic"));
 }
 
 #[tokio::test]

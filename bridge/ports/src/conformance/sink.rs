@@ -278,7 +278,10 @@ async fn what_was_surely_not_sent_in_time_never_arrives(destination: Store) {
     let outcomes = destination.sink().send(&hurried, Duration::from_millis(1)).await;
     assert_eq!(outcomes.len(), hurried.len());
     let last = entry(11, "last");
-    send_all(&destination, std::slice::from_ref(&last)).await;
+    // A destination that was late a moment ago may ask to come again.
+    while destination.sink().send(std::slice::from_ref(&last), PATIENCE).await != [Outcome::Done(())] {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
     let done = outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Done(()))).count();
     let mut arrived = destination.arrived(done + 1).await;
     while !arrived.iter().any(|arrived| arrived.id == last.id.to_string()) {

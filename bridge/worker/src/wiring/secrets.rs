@@ -38,7 +38,11 @@ pub async fn keep(config: &Config, aws: Option<&AwsClients>, jitter_seed: u64) -
         Ok(aws) => aws,
         Err(fault) => return Err(vec![WiringError::of("secrets", &fault)]),
     };
-    let told = |faults: Vec<(SecretPlace, Fault)>| faults.iter().map(|(place, fault)| WiringError::of(place.to_string(), fault)).collect();
+    let told_one = |(place, fault): &(SecretPlace, Fault)| match fault.code {
+        FaultCode::InvalidConfig => WiringError::new(place.to_string(), "E_CREDENTIALS_URI", fault.detail.clone()),
+        _ => WiringError::of(place.to_string(), fault),
+    };
+    let told = |faults: Vec<(SecretPlace, Fault)>| faults.iter().map(told_one).collect();
     let judge = move |place: &SecretPlace, secret: &Secret| {
         if logins.contains(place) {
             Login::parse(secret).map_err(|error| error.to_string())?;
