@@ -179,7 +179,8 @@ async fn is_ours(http: &Http) -> bool {
 }
 
 async fn credentials(clients: &AwsClients) -> Finding {
-    let endpoint = std::env::var("AWS_ENDPOINT_URL").map_or_else(|_| "AWS".to_owned(), |url| format!("endpoint {url}"));
+    let endpoint = std::env::var("AWS_ENDPOINT_URL").ok().filter(|url| !url.trim().is_empty());
+    let endpoint = endpoint.map_or_else(|| "AWS".to_owned(), |url| format!("endpoint {url}"));
     match clients.credentials().await {
         Ok(()) => Finding::good("AWS credentials", format!("found; region {}, {endpoint}", clients.region().unwrap_or("not set"))),
         Err(fault) => Finding::of("AWS credentials", &fault),

@@ -101,7 +101,16 @@ function endpoints(check: Check): void {
 
 /** A key that somebody shows to the program. */
 export function key(check: Check, path: string, written: string): void {
-  if (!isSecretPlace(written) && [...written].length < MIN_KEY_CHARS) {
+  if (isSecretPlace(written)) return;
+  if (written.includes("://")) {
+    // Taken for the key itself, it would let in whoever reads the configuration.
+    check.error(
+      "E_CREDENTIALS_URI",
+      path,
+      "it looks like a place, and is none that secrets are read from",
+      "write `file:///PATH`, `env://NAME`, `ssm:///NAME` or `secretsmanager://NAME#FIELD`; a key of its own has no `://`",
+    );
+  } else if ([...written].length < MIN_KEY_CHARS) {
     check.error(
       "E_API_KEY",
       path,

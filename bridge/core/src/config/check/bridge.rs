@@ -8,7 +8,19 @@ use crate::config::values::{MIN_KEY_CHARS, Secret, Span};
 impl Check<'_> {
     /// A key that somebody shows to this program. What is kept elsewhere is looked at when it was read.
     pub(super) fn key(&mut self, path: &str, key: &Secret) {
-        if SecretPlace::of(key).is_none() && key.reveal().chars().count() < MIN_KEY_CHARS {
+        if SecretPlace::of(key).is_some() {
+            return;
+        }
+        if key.reveal().contains("://") {
+            // Taken for the key itself, it would let in whoever reads the configuration.
+            self.error(
+                "E_CREDENTIALS_URI",
+                path,
+                &[],
+                "it looks like a place, and is none that secrets are read from",
+                "write `file:///PATH`, `env://NAME`, `ssm:///NAME` or `secretsmanager://NAME#FIELD`; a key of its own has no `://`",
+            );
+        } else if key.reveal().chars().count() < MIN_KEY_CHARS {
             self.error(
                 "E_API_KEY",
                 path,
