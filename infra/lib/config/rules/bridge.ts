@@ -102,8 +102,8 @@ function endpoints(check: Check): void {
 /** A key that somebody shows to the program. */
 export function key(check: Check, path: string, written: string): void {
   if (isSecretPlace(written)) return;
-  if (written.includes("://")) {
-    // Taken for the key itself, it would let in whoever reads the configuration.
+  // Taken for the key itself, it would let in whoever reads the configuration. The address of a page is nobody's idea of a place for secrets.
+  if (written.includes("://") && !/^https?:/.test(written)) {
     check.error(
       "E_CREDENTIALS_URI",
       path,

@@ -11,8 +11,8 @@ impl Check<'_> {
         if SecretPlace::of(key).is_some() {
             return;
         }
-        if key.reveal().contains("://") {
-            // Taken for the key itself, it would let in whoever reads the configuration.
+        // Taken for the key itself, it would let in whoever reads the configuration. The address of a page is nobody's idea of a place for secrets.
+        if key.reveal().split_once("://").is_some_and(|(scheme, _)| !matches!(scheme, "http" | "https")) {
             self.error(
                 "E_CREDENTIALS_URI",
                 path,
