@@ -205,7 +205,10 @@ impl Leases for DynamoLeases {
             request.filter_expression("begins_with(#pk, :leases)").expression_attribute_values(":leases", s(LEASE_PREFIX))
         };
         let items = self.scan(leases).await?;
-        Ok(items.iter().filter_map(|item| Some((text(item, PK).ok()?.to_owned(), lease::decode(item)))).collect())
+        let mut rows: Vec<_> = items.iter().filter_map(|item| Some((text(item, PK).ok()?.to_owned(), lease::decode(item)))).collect();
+        // A scan comes in the order of the keys' hashes.
+        rows.sort_by(|(one, _), (other, _)| one.cmp(other));
+        Ok(rows)
     }
 
     async fn put_member(&self, member: &MemberRecord) -> Outcome<()> {
@@ -247,7 +250,9 @@ impl Leases for DynamoLeases {
                 .inspect_err(|error| tracing::warn!(table = %self.table, key, %error, "a member's record cannot be read"))
                 .ok()
         };
-        Ok(items.iter().filter_map(readable).collect())
+        let mut members: Vec<MemberRecord> = items.iter().filter_map(readable).collect();
+        members.sort_by(|one, other| one.owner.cmp(&other.owner));
+        Ok(members)
     }
 
     async fn probe(&self) -> Result<(), Fault> {

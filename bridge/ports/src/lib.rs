@@ -422,7 +422,7 @@ pub trait Leases: Send + Sync {
     /// Writes the whole row if its condition holds.
     async fn write(&self, key: &str, write: &LeaseWrite) -> Outcome<LeaseAnswer>;
 
-    /// Every lease in this store, by key.
+    /// Every lease in this store, in the order of their keys.
     async fn list(&self) -> Result<Vec<(String, RawLease)>, Fault>;
 
     /// Writes the member's record, whatever stood there.
@@ -431,7 +431,7 @@ pub trait Leases: Send + Sync {
     /// Removes the member's record.
     async fn remove_member(&self, bridge: &str, owner: &str) -> Outcome<()>;
 
-    /// Every member of `bridge` that has a record.
+    /// Every member of `bridge` that has a record, in the order of their names.
     async fn list_members(&self, bridge: &str) -> Result<Vec<MemberRecord>, Fault>;
 
     /// Whether the store can be reached, has the right shape, and removes no row by itself; the fault says what to do.

@@ -337,19 +337,17 @@ async fn keys_do_not_touch_each_other(store: Store) {
 }
 
 async fn the_list_holds_every_lease_and_no_member(store: Store) {
-    let mut leases = vec![
+    let leases = vec![
         ("LEASE#a".to_owned(), LeaseRow { facts: facts(), evidence: Some(evidence()), ..row("x#1", 3, 1_000) }),
         ("LEASE#b".to_owned(), released(&row("x#1", 4, 1_000))),
         ("LEASE#log:b".to_owned(), row("y#1", 5, 1_000)),
     ];
-    for (key, row) in &leases {
+    for (key, row) in leases.iter().rev() {
         written(&store, key, Condition::Absent, row).await;
     }
     done(store.put_member(&member("LEASE", "a")).await, "put_member");
     done(store.put_member(&member("plant", "x#1")).await, "put_member");
-    let mut found: Vec<_> = store.list().await.unwrap().into_iter().map(|(key, raw)| (key, LeaseRow::try_from(raw).unwrap())).collect();
-    found.sort_by(|a, b| a.0.cmp(&b.0));
-    leases.sort_by(|a, b| a.0.cmp(&b.0));
+    let found: Vec<_> = store.list().await.unwrap().into_iter().map(|(key, raw)| (key, LeaseRow::try_from(raw).unwrap())).collect();
     assert_eq!(found, leases);
 }
 
@@ -363,11 +361,9 @@ async fn a_list_longer_than_a_page_misses_nothing(store: Store) {
         done(store.put_member(&MemberRecord { facts: long.clone(), ..member("plant", &key) }).await, "put_member");
         expected.push(key);
     }
-    let mut leases: Vec<_> = store.list().await.unwrap().into_iter().map(|(key, _)| key).collect();
-    leases.sort_unstable();
+    let leases: Vec<_> = store.list().await.unwrap().into_iter().map(|(key, _)| key).collect();
     assert_eq!(leases, expected);
-    let mut members: Vec<_> = store.list_members("plant").await.unwrap().into_iter().map(|member| member.owner).collect();
-    members.sort_unstable();
+    let members: Vec<_> = store.list_members("plant").await.unwrap().into_iter().map(|member| member.owner).collect();
     assert_eq!(members, expected);
 }
 
@@ -383,11 +379,8 @@ fn member(bridge: &str, owner: &str) -> MemberRecord {
     }
 }
 
-/// The members of a bridge, by owner.
 async fn members(store: &Store, bridge: &str) -> Vec<MemberRecord> {
-    let mut members = store.list_members(bridge).await.unwrap();
-    members.sort_by(|a, b| a.owner.cmp(&b.owner));
-    members
+    store.list_members(bridge).await.unwrap()
 }
 
 async fn members_come_back_whole(store: Store) {

@@ -3,6 +3,7 @@
 //! The doc comments of fields are what users read in their editor and in the reference.
 
 mod bridge;
+mod flow;
 mod policy;
 mod processor;
 mod route;
@@ -10,6 +11,7 @@ mod store;
 mod transport;
 
 pub use bridge::{AdminKey, Bridge, Cluster, DeploymentMode, DrainCeiling, Evidence, Http, LogFormat, LogLevel, MetricsExporter};
+pub use flow::Flow;
 pub use policy::{AckAfter, Backoff, OnFailure, Policy};
 pub use processor::{FilterAction, FilterCondition, Mapping, Processor, ProcessorKind, ProcessorOptions, ValueType};
 pub use route::{
@@ -58,6 +60,9 @@ pub struct Config {
     /// From a receiver to bindings, and how.
     #[serde(default)]
     pub routes: Vec<Route>,
+    /// How much is taken in, kept and sent, and what becomes of what is too much.
+    #[serde(default)]
+    pub flow: Flow,
     /// The program's own listeners.
     #[serde(default)]
     pub http: Http,
