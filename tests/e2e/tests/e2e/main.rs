@@ -16,6 +16,7 @@ mod dispatch;
 mod evidence;
 mod exclusive;
 mod fifo;
+mod flow_reports;
 mod functions;
 mod kept;
 mod lanes;
