@@ -2,12 +2,15 @@
 //!
 //! A limit is a list of [`Pairs`], all of which must hold. How they are kept is a [`Mode`]; who shares one budget is said by a [`LimitKey`]. A
 //! [`Limiter`] keeps the budgets of one limit, and a [`Gate`] asks all limits about a message.
+//!
+//! What is sent has bounds of its own: [`sender`].
 
 mod bucket;
 mod gate;
 mod key;
 mod limiter;
 mod pairs;
+pub mod sender;
 mod window;
 
 pub use gate::{Exceeded, Gate, Limit, OnExceed, Verdict};
