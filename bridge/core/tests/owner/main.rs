@@ -8,6 +8,7 @@ mod depth;
 mod drain;
 mod fates;
 mod figures;
+mod flow_admission;
 mod holding;
 mod keeping;
 mod lanes;

@@ -93,6 +93,7 @@ pub fn options(nth: u64) -> OwnerOptions {
         legs: vec![route("r", "in")],
         epoch: None,
         acknowledge: Order::OfArrival,
+        limits: Vec::new(),
         lanes: 1,
         mailbox_poll: None,
         retire_when_drained: false,

@@ -146,6 +146,7 @@ impl Session {
             dispatch: Arc::clone(&parts.dispatch),
             epoch: None,
             acknowledge: parts.acknowledge,
+            limits: Vec::new(),
             lanes: if parts.outbox.is_some() { parts.lanes } else { 0 },
             mailbox_poll: parts.mailbox.as_ref().map(|mailbox| mailbox.poll),
             retire_when_drained: matches!(parts.kind, LogKind::Adopted(_)),
@@ -511,6 +512,10 @@ impl Session {
                 warn!(route = %route_of(leg), code = code.as_str(), "dead-lettered");
             }
             Observation::Dropped { leg, code } => warn!(route = %route_of(leg), code = code.as_str(), "dropped, as the policy says"),
+            // One line for each would be too many: the status and the metrics tell how many.
+            Observation::HeldUp { reason } => *self.status.held_up_total.entry(reason.name()).or_insert(0) += 1,
+            Observation::KeyMissing { limits } => self.status.limit_keys_missing += limits as u64,
+            Observation::Limited { .. } => self.dirty = true,
             Observation::CircuitOpened { leg } => {
                 if let Some(times) = self.circuits_opened.get_mut(leg) {
                     *times += 1;
