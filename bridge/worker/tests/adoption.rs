@@ -149,6 +149,7 @@ impl Process {
                 },
             }),
             subscriptions: None,
+            share: None,
             returning: None,
             random: Arc::new(RandomBits::of_the_system),
             clock,

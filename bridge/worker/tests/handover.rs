@@ -128,6 +128,7 @@ impl Member {
                 },
             }),
             subscriptions: None,
+            share: None,
             returning: None,
             random: Arc::new(RandomBits::of_the_system),
             clock,

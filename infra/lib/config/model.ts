@@ -17,6 +17,11 @@ export interface BridgeConfig {
   processors?: Processor[];
   routes?: Route[];
   http?: Http;
+  flow?: Flow;
+}
+
+export interface Flow {
+  inbound?: { unshare_after?: string };
 }
 
 export interface Bridge {

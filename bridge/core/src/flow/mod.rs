@@ -11,6 +11,7 @@ mod key;
 mod limiter;
 mod pairs;
 pub mod sender;
+pub mod share;
 mod window;
 
 pub use gate::{Exceeded, Gate, Limit, OnExceed, Verdict};

@@ -1,0 +1,7 @@
+/** Rules of `flow`. One file for each of its blocks. */
+import type { Check } from "../check.ts";
+import { checkInbound } from "./inbound.ts";
+
+export function checkFlow(check: Check): void {
+  checkInbound(check);
+}
