@@ -6,15 +6,19 @@
 //! What is sent has bounds of its own: [`sender`].
 
 mod bucket;
+mod configured;
 mod gate;
 mod key;
 mod limiter;
 mod pairs;
+mod reason;
 pub mod sender;
 pub mod share;
 mod window;
 
+pub use configured::{arrival_limits, send_limits};
 pub use gate::{Exceeded, Gate, Limit, OnExceed, Verdict};
 pub use key::{KeyError, LimitKey, NO_KEY};
-pub use limiter::{Limiter, Mode};
+pub use limiter::{Limiter, Mode, OVERFLOW_KEY};
 pub use pairs::{MAX_COUNT, MAX_SECONDS, Pair, Pairs, PairsError};
+pub use reason::Reason;
