@@ -142,6 +142,8 @@ pub struct SessionParts {
     pub lease: Option<LeaseParts>,
     /// What is known of the broker session's subscriptions; `None` where nobody keeps account of them.
     pub subscriptions: Option<SubscriptionParts>,
+    /// How it leaves the groups of shared subscriptions while it does not get on; `None`: it never does.
+    pub share: Option<ShareParts>,
     /// Puts back what died of a removed subscription once that is there again; `None`: nothing does.
     pub returning: Option<Returning>,
     /// Where the loop's ids and the spread of its pauses come from.
@@ -224,6 +226,28 @@ pub struct SubscriptionParts {
     pub baseline_auto: bool,
     /// How long one call may take.
     pub call_timeout: Duration,
+}
+
+/// What leaving the groups of shared subscriptions needs.
+#[derive(Clone)]
+pub struct ShareParts {
+    /// Where the members of the bridge are kept.
+    pub leases: Arc<dyn Leases>,
+    /// The bridge.
+    pub bridge: String,
+    /// When and for how long, and how fresh what others wrote of themselves has to be.
+    pub plan: SharePlan,
+}
+
+/// How a process leaves the groups of its shared subscriptions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SharePlan {
+    /// After it has not got on for so long.
+    pub unshare_after: Duration,
+    /// How often others write of themselves at least.
+    pub member_interval: Duration,
+    /// With so many messages that it did not acknowledge the broker gives it no more.
+    pub receive_maximum: u16,
 }
 
 /// What competing for a session's lease needs.

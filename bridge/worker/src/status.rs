@@ -189,6 +189,11 @@ pub struct SessionStatus {
     pub adopting: Option<String>,
     /// Whether the session is emptying its log before it ends.
     pub draining: bool,
+    /// Whether it left the groups of its shared subscriptions for a while, so that others get its share.
+    pub unshared: bool,
+    /// Whether it takes and acknowledges nothing, so that others of its groups must not count on it.
+    #[serde(skip)]
+    pub stuck: bool,
     /// Since when the source should have shown progress and did not.
     #[serde(skip)]
     pub source_stalled_since: Option<Instant>,
@@ -226,7 +231,7 @@ impl SessionStatus {
         if self.is_down(now) || self.role != SessionRole::Owner || !self.connected || without_filter {
             return ServiceLevel::None;
         }
-        let held_back = self.paused || self.draining || self.store_failing || self.log != LogPhase::Running;
+        let held_back = self.paused || self.stuck || self.draining || self.store_failing || self.log != LogPhase::Running;
         if held_back || self.subscriptions_active < self.subscriptions_wanted { ServiceLevel::Degraded } else { ServiceLevel::Full }
     }
 

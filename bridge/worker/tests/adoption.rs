@@ -151,6 +151,7 @@ impl Process {
                 },
             }),
             subscriptions: None,
+            share: None,
             returning: None,
             random: Arc::new(RandomBits::of_the_system),
             clock,

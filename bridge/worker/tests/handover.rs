@@ -129,6 +129,7 @@ impl Member {
                 },
             }),
             subscriptions: None,
+            share: None,
             returning: None,
             random: Arc::new(RandomBits::of_the_system),
             clock,

@@ -97,6 +97,7 @@ fn start<S: LogStore + 'static>(
         start_source: Arc::new(move |_| Box::new(broker.source())),
         lease: None,
         subscriptions: None,
+        share: None,
         status: StatusBoard::new("b", &owner, clock.clone()),
         clock,
         returning: None,

@@ -1,6 +1,7 @@
 /** The configuration as it is written: every field may be missing, because what is broken is taken out before the rules look at the rest. */
 import { type Nanos, SECOND } from "../budget.ts";
-import type { Flow } from "./rules/flow/index.ts";
+import type { FlowLimit } from "./rules/flow/limits.ts";
+import type { Outbound } from "./rules/flow/outbound.ts";
 import { span } from "./span.ts";
 
 export type SessionMode = "ephemeral" | "persistent" | "exclusive";
@@ -19,6 +20,12 @@ export interface BridgeConfig {
   routes?: Route[];
   flow?: Flow;
   http?: Http;
+}
+
+export interface Flow {
+  inbound?: { unshare_after?: string };
+  limits?: FlowLimit[];
+  outbound?: Outbound;
 }
 
 export interface Bridge {

@@ -2,6 +2,8 @@
 //!
 //! A limit is a list of [`Pairs`], all of which must hold. How they are kept is a [`Mode`]; who shares one budget is said by a [`LimitKey`]. A
 //! [`Limiter`] keeps the budgets of one limit, and a [`Gate`] asks all limits about a message.
+//!
+//! What is sent has bounds of its own: [`sender`].
 
 mod bucket;
 mod configured;
@@ -10,6 +12,8 @@ mod key;
 mod limiter;
 mod pairs;
 mod reason;
+pub mod sender;
+pub mod share;
 mod window;
 
 pub use configured::{arrival_limits, send_limits};

@@ -8,7 +8,7 @@ use super::source::MqttPlan;
 use super::subscriptions::SubscriptionPlan;
 use super::{Shared, StoreSet, WiringError, receivers, sessions, source};
 use crate::http::PostSource;
-use crate::parts::{LegParts, LogKind, LogLimits, MailboxParts, RandomBits, SessionParts, StartSource};
+use crate::parts::{LegParts, LogKind, LogLimits, MailboxParts, RandomBits, SessionParts, ShareParts, SharePlan, StartSource};
 use crate::returning::Returning;
 use crate::secrets::SecretBoard;
 use crate::status::{LeaseStatus, SessionRole, SessionStatus};
@@ -74,6 +74,8 @@ pub struct OwnerPlan {
     pub source: SourcePlan,
     /// The account of its subscriptions.
     pub subscriptions: Option<SubscriptionPlan>,
+    /// How it leaves the groups of shared subscriptions; `None`: it never does.
+    pub share: Option<SharePlan>,
     /// How far back what died of a removed subscription is put back; `None`: it is not.
     pub returns: Option<Duration>,
 }
@@ -192,6 +194,7 @@ impl OwnerPlan {
             drain_ceiling: config.bridge.drain_ceiling(),
             source: SourcePlan::Unknown,
             subscriptions: None,
+            share: None,
             returns: None,
         })
     }
@@ -238,6 +241,11 @@ impl OwnerPlan {
             dead_letters: stores.dead_letters.clone(),
             start_source: self.source.starter(aws, &self.part, &shared.secrets)?,
             subscriptions: self.subscriptions.and_then(|account| account.parts(stores)),
+            share: self.share.zip(stores.leases.clone()).map(|(plan, leases)| ShareParts {
+                leases,
+                bridge: config.bridge.id.to_string(),
+                plan,
+            }),
             returning,
             random: Arc::new(RandomBits::of_the_system),
             clock: Arc::clone(&shared.clock),

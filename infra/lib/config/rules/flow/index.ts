@@ -1,14 +1,11 @@
-/** Rules of `flow`: a file for each of its blocks. */
+/** Rules of `flow`. One file for each of its blocks. */
 import type { Check } from "../check.ts";
-import { checkLimits, type FlowLimit } from "./limits.ts";
-import { checkOutbound, type Outbound } from "./outbound.ts";
-
-export interface Flow {
-  limits?: FlowLimit[];
-  outbound?: Outbound;
-}
+import { checkInbound } from "./inbound.ts";
+import { checkLimits } from "./limits.ts";
+import { checkOutbound } from "./outbound.ts";
 
 export function checkFlow(check: Check): void {
+  checkInbound(check);
   checkLimits(check);
   checkOutbound(check);
 }

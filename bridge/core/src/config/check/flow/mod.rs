@@ -1,5 +1,6 @@
 //! Rules of `flow`. One file for each of its blocks.
 
+mod inbound;
 mod limits;
 mod outbound;
 
@@ -7,6 +8,7 @@ use super::Check;
 use crate::flow::{Pairs, PairsError};
 
 pub(super) fn check(check: &mut Check<'_>) {
+    inbound::check(check);
     limits::check(check);
     outbound::check(check);
 }
