@@ -8,6 +8,7 @@ mod gate;
 mod key;
 mod limiter;
 mod pairs;
+pub mod quota;
 mod window;
 
 pub use gate::{Exceeded, Gate, Limit, OnExceed, Verdict};
