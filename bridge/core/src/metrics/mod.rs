@@ -256,11 +256,16 @@ pub enum DropReason {
     NoRoute,
     /// Quality of service 0 and no room: the broker would not have repeated it either.
     Qos0Overflow,
+    /// The limit of its key did not admit it and says `on_exceed: drop`.
+    KeyLimit,
+    /// The same, by the limit of its route or of all that comes by its source.
+    RouteLimit,
 }
 
 impl DropReason {
     /// Every reason.
-    pub const ALL: &'static [Self] = &[Self::PermanentFailure, Self::Filtered, Self::Retained, Self::NoRoute, Self::Qos0Overflow];
+    pub const ALL: &'static [Self] =
+        &[Self::PermanentFailure, Self::Filtered, Self::Retained, Self::NoRoute, Self::Qos0Overflow, Self::KeyLimit, Self::RouteLimit];
 
     /// The name in metrics and answers.
     #[must_use]
@@ -271,6 +276,8 @@ impl DropReason {
             Self::Retained => "retained",
             Self::NoRoute => "no_route",
             Self::Qos0Overflow => "qos0_overflow",
+            Self::KeyLimit => "key_limit",
+            Self::RouteLimit => "route_limit",
         }
     }
 }

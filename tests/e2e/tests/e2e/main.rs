@@ -16,6 +16,8 @@ mod dispatch;
 mod evidence;
 mod exclusive;
 mod fifo;
+mod flow_reports;
+mod flow_shared;
 mod functions;
 mod kept;
 mod lanes;

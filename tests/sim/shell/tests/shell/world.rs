@@ -413,6 +413,7 @@ fn parts(host: &Host, clock: Arc<HostClock>, bits: Mutex<Rng>, stop: Cancellatio
             },
         }),
         subscriptions: None,
+        share: None,
         returning: None,
         random: Arc::new(move || Ok(draw(&bits))),
         metrics: Metrics::default(),
