@@ -11,6 +11,7 @@ mod gate;
 mod key;
 mod limiter;
 mod pairs;
+pub mod quota;
 mod reason;
 pub mod sender;
 pub mod share;
