@@ -289,6 +289,7 @@ fn owner_options() -> OwnerOptions {
         delivery: Delivery::Logged,
         depth: None,
         breaker: None,
+        send_limits: Vec::new(),
         pacing: None,
         policy,
         limits: BatchLimits { entries: 10, bytes: 1 << 20, entry_bytes: 1 << 20 },

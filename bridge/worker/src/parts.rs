@@ -7,8 +7,9 @@ use crate::telemetry::Metrics;
 use causeway_core::config::model::{DrainCeiling, OutboxOptions};
 use causeway_core::dead_letter::Destination;
 use causeway_core::dispatch::Dispatch;
-use causeway_core::drain::Pacing;
 use causeway_core::drain::breaker::BreakerOptions;
+use causeway_core::drain::{Pacing, SendLimit};
+use causeway_core::flow::Limit;
 use causeway_core::hold::Order;
 use causeway_core::identity::LogName;
 use causeway_core::lease::Held;
@@ -123,6 +124,8 @@ pub struct SessionParts {
     pub outbox: Option<Arc<dyn Outbox>>,
     /// How the source takes acknowledgements.
     pub acknowledge: Order,
+    /// Limits that hold or drop what comes.
+    pub arrival_limits: Vec<Limit>,
     /// How many lanes the log shall have.
     pub lanes: u32,
     /// Where others leave entries for this log; `None` where nobody can.
@@ -283,6 +286,8 @@ pub struct LegParts {
     pub depth: Option<DepthLimit>,
     /// When the destination is left alone; `None`: never.
     pub breaker: Option<BreakerOptions>,
+    /// Limits on what is sent.
+    pub send_limits: Vec<SendLimit>,
     /// How retries and recovery are paced; `None`: they are not.
     pub pacing: Option<Pacing>,
     /// What to do with entries that do not go through.

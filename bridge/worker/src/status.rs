@@ -173,6 +173,10 @@ pub struct SessionStatus {
     pub held_up_since: Option<Instant>,
     /// Times that a message had to wait, by the kind of limit.
     pub held_up_total: BTreeMap<&'static str, u64>,
+    /// Messages that had to wait until a limit of what is sent admitted them, by its kind; others passed them.
+    pub parked_total: BTreeMap<&'static str, u64>,
+    /// How many of them wait now.
+    pub parked: u64,
     /// Messages that lacked the key of a limit, once for each such limit.
     pub limit_keys_missing: u64,
     /// Whether the log's store does not take what it is given: it is away, or its disk is full.

@@ -101,6 +101,7 @@ impl Member {
             dispatch: Arc::default(),
             outbox: Some(Arc::clone(outbox)),
             acknowledge: Order::OfArrival,
+            arrival_limits: Vec::new(),
             lanes: 1,
             mailbox: None,
             limits: LogLimits::default(),

@@ -77,11 +77,13 @@ fn start<S: LogStore + 'static>(
             delivery: Delivery::Logged,
             depth: None,
             breaker: None,
+            send_limits: Vec::new(),
             pacing: None,
             policy: Policy::default(),
         }],
         outbox: Some(Arc::clone(store) as Arc<dyn Outbox>),
         acknowledge: Order::OfArrival,
+        arrival_limits: Vec::new(),
         lanes: LANES,
         mailbox: Some(MailboxParts {
             store: Arc::clone(store) as Arc<dyn Mailbox>,

@@ -22,7 +22,6 @@ mod spilling;
 mod status;
 mod stopping;
 
-pub use admission::Reason;
 pub use events::{Effect, End, Event, Observation};
 pub use status::{LaneStatus, OwnerStatus, Phase};
 
@@ -139,7 +138,7 @@ impl Owner {
             registry: Registry::new(),
             lanes: Vec::new(),
             change: Change::None { not_before: None },
-            drain: Drain::new(paces),
+            drain: Drain::new(paces).limited_by(options.legs.iter().map(|leg| leg.send_limits.clone())),
             doomed: VecDeque::new(),
             doomed_later: BTreeMap::new(),
             parking: BTreeMap::new(),
@@ -180,6 +179,7 @@ impl Owner {
             && self.has_depth()
             && self.has_room_to_hold()
             && self.admission.is_empty()
+            && self.has_room_to_defer()
             && self.pending() < self.options.segment.max_messages * PENDING_SEGMENTS
             && self.lanes.iter().map(|lane| lane.writer.pending_bytes()).sum::<usize>() < self.options.memory_bytes / 2
     }
@@ -408,6 +408,12 @@ impl Owner {
         let lanes = self.lanes.len().max(1);
         self.drain.len_of(lane) < self.options.memory_entries.div_ceil(lanes)
             && self.drain.weight_of(lane) < self.options.memory_bytes.div_ceil(lanes)
+    }
+
+    /// Whether what limits make wait leaves room for the rest: it may take half of one lane's share.
+    fn has_room_to_defer(&self) -> bool {
+        let (lanes, (deferred, weight)) = (self.lanes.len().max(1), self.drain.deferred());
+        2 * deferred < self.options.memory_entries.div_ceil(lanes) && 2 * weight < self.options.memory_bytes.div_ceil(lanes)
     }
 
     /// Restores the invariants: whatever can go on goes on.

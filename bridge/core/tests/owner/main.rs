@@ -9,6 +9,7 @@ mod drain;
 mod fates;
 mod figures;
 mod flow_admission;
+mod flow_pacing;
 mod holding;
 mod keeping;
 mod lanes;

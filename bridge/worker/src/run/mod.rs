@@ -152,7 +152,7 @@ impl Session {
             dispatch: Arc::clone(&parts.dispatch),
             epoch: None,
             acknowledge: parts.acknowledge,
-            limits: Vec::new(),
+            limits: parts.arrival_limits.clone(),
             lanes: if parts.outbox.is_some() { parts.lanes } else { 0 },
             mailbox_poll: parts.mailbox.as_ref().map(|mailbox| mailbox.poll),
             retire_when_drained: matches!(parts.kind, LogKind::Adopted(_)),
@@ -553,6 +553,7 @@ impl Session {
             // One line for each would be too many: the status and the metrics tell how many.
             Observation::HeldUp { reason } => *self.status.held_up_total.entry(reason.name()).or_insert(0) += 1,
             Observation::KeyMissing { limits } => self.status.limit_keys_missing += limits as u64,
+            Observation::Deferred { reason, entries, .. } => *self.status.parked_total.entry(reason.name()).or_insert(0) += entries,
             Observation::Limited { .. } => self.dirty = true,
             Observation::CircuitOpened { leg } => {
                 if let Some(times) = self.circuits_opened.get_mut(leg) {
@@ -664,6 +665,7 @@ fn leg_options(parts: &LegParts) -> LegOptions {
         depth: parts.depth,
         pacing: parts.pacing,
         breaker: parts.breaker,
+        send_limits: parts.send_limits.clone(),
         policy: parts.policy,
         limits: BatchLimits { entries: limits.batch_entries, bytes: limits.batch_bytes, entry_bytes: limits.entry_bytes },
         size_of: Arc::new(move |entry| measure.size_of(entry)),

@@ -1,8 +1,12 @@
 //! How much is taken in, kept and sent: `flow`. One file for each of its blocks.
 
 mod inbound;
+mod limits;
+mod outbound;
 
 pub use inbound::Inbound;
+pub use limits::{FlowLimit, LimitAction, LimitMode, LimitScope};
+pub use outbound::Outbound;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -13,4 +17,8 @@ use serde::{Deserialize, Serialize};
 pub struct Flow {
     /// What is taken in.
     pub inbound: Inbound,
+    /// So many messages in so much time, by key, by route, or by session.
+    pub limits: Vec<FlowLimit>,
+    /// What is sent.
+    pub outbound: Outbound,
 }
