@@ -1,5 +1,6 @@
 /** The configuration as it is written: every field may be missing, because what is broken is taken out before the rules look at the rest. */
 import { type Nanos, SECOND } from "../budget.ts";
+import type { Flow } from "./rules/flow/index.ts";
 import { span } from "./span.ts";
 
 export type SessionMode = "ephemeral" | "persistent" | "exclusive";
@@ -16,6 +17,7 @@ export interface BridgeConfig {
   bindings?: Binding[];
   processors?: Processor[];
   routes?: Route[];
+  flow?: Flow;
   http?: Http;
 }
 

@@ -2,15 +2,25 @@
 //!
 //! A limit is a list of [`Pairs`], all of which must hold. How they are kept is a [`Mode`]; who shares one budget is said by a [`LimitKey`]. A
 //! [`Limiter`] keeps the budgets of one limit, and a [`Gate`] asks all limits about a message.
+//!
+//! What is sent has bounds of its own: [`sender`].
 
 mod bucket;
+pub mod capacity;
+mod configured;
 mod gate;
 mod key;
 mod limiter;
 mod pairs;
+pub mod quota;
+mod reason;
+pub mod sender;
+pub mod share;
 mod window;
 
+pub use configured::{arrival_limits, send_limits};
 pub use gate::{Exceeded, Gate, Limit, OnExceed, Verdict};
 pub use key::{KeyError, LimitKey, NO_KEY};
-pub use limiter::{Limiter, Mode};
+pub use limiter::{Limiter, Mode, OVERFLOW_KEY};
 pub use pairs::{MAX_COUNT, MAX_SECONDS, Pair, Pairs, PairsError};
+pub use reason::Reason;

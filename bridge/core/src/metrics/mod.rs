@@ -7,6 +7,7 @@ pub mod emf;
 
 pub use catalog::{CATALOG, Metric};
 
+use crate::flow::Reason;
 use crate::ingress::Unknown;
 use crate::outcome::FaultCode;
 
@@ -116,6 +117,8 @@ pub enum Label {
     PostResult,
     /// Why nobody is known to own a session.
     UnknownOwner,
+    /// Which kind of limit made a message wait.
+    LimitReason,
 }
 
 impl Label {
@@ -135,7 +138,7 @@ impl Label {
             Self::FailoverStart => "start",
             Self::Receiver => "receiver",
             Self::PostResult => "result",
-            Self::UnknownOwner => "reason",
+            Self::UnknownOwner | Self::LimitReason => "reason",
         }
     }
 
@@ -155,7 +158,7 @@ impl Label {
             Self::FailoverStart => "Start",
             Self::Receiver => "Receiver",
             Self::PostResult => "Result",
-            Self::UnknownOwner => "Reason",
+            Self::UnknownOwner | Self::LimitReason => "Reason",
         }
     }
 
@@ -174,6 +177,7 @@ impl Label {
             Self::FailoverStart => Some(FailoverStart::ALL.iter().map(|start| start.as_str()).collect()),
             Self::PostResult => Some(PostResult::ALL.iter().map(|result| result.as_str()).collect()),
             Self::UnknownOwner => Some(Unknown::ALL.iter().map(|why| why.as_str()).collect()),
+            Self::LimitReason => Some(Reason::ALL.iter().map(|reason| reason.name()).collect()),
         }
     }
 }
@@ -256,11 +260,16 @@ pub enum DropReason {
     NoRoute,
     /// Quality of service 0 and no room: the broker would not have repeated it either.
     Qos0Overflow,
+    /// The limit of its key did not admit it and says `on_exceed: drop`.
+    KeyLimit,
+    /// The same, by the limit of its route or of all that comes by its source.
+    RouteLimit,
 }
 
 impl DropReason {
     /// Every reason.
-    pub const ALL: &'static [Self] = &[Self::PermanentFailure, Self::Filtered, Self::Retained, Self::NoRoute, Self::Qos0Overflow];
+    pub const ALL: &'static [Self] =
+        &[Self::PermanentFailure, Self::Filtered, Self::Retained, Self::NoRoute, Self::Qos0Overflow, Self::KeyLimit, Self::RouteLimit];
 
     /// The name in metrics and answers.
     #[must_use]
@@ -271,6 +280,8 @@ impl DropReason {
             Self::Retained => "retained",
             Self::NoRoute => "no_route",
             Self::Qos0Overflow => "qos0_overflow",
+            Self::KeyLimit => "key_limit",
+            Self::RouteLimit => "route_limit",
         }
     }
 }

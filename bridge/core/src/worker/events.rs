@@ -2,6 +2,7 @@
 
 use crate::dead_letter::DeadLetter;
 use crate::drain::{BatchId, ParkId};
+use crate::flow::Reason;
 use crate::identity::{ConnectionEpoch, DeliveryId, Epoch, LaneId};
 use crate::log::writer::WriterEnd;
 use crate::log::{Answer, Call};
@@ -157,6 +158,32 @@ pub enum Observation {
         leg: usize,
         /// Why.
         code: FaultCode,
+    },
+    /// A message waits until a limit admits it, and everything that came later behind it.
+    HeldUp {
+        /// Which kind of limit.
+        reason: Reason,
+    },
+    /// A message lacks what the keys of so many limits are taken from: it shares one budget of each with all others that lack it.
+    KeyMissing {
+        /// So many.
+        limits: usize,
+    },
+    /// Entries of a leg wait because a limit of what it sends does not admit them yet; others pass them.
+    Deferred {
+        /// The index of the leg.
+        leg: usize,
+        /// Which kind of limit.
+        reason: Reason,
+        /// How many.
+        entries: u64,
+    },
+    /// An entry was dropped because a limit did not admit it.
+    Limited {
+        /// The index of its leg.
+        leg: usize,
+        /// Which kind of limit.
+        reason: Reason,
     },
     /// The circuit breaker of a leg opened: nothing is sent for a while.
     CircuitOpened {

@@ -6,6 +6,7 @@
 //! A log has one lane or more. An ordering key keeps its lane, so that each lane is a log of its own, with a writer of its own; the owner opens all
 //! of them before it does anything, and whoever is fenced in one is fenced in all.
 
+mod admission;
 mod change;
 pub mod counters;
 pub mod depth;
@@ -35,6 +36,7 @@ use crate::message::{Entry, Message};
 use crate::outcome::{Fault, FaultCode};
 use crate::spill::Spill;
 use crate::units::{Instant, UnixMillis};
+use admission::{Admission, Arrived};
 use change::Change;
 use counters::LegCounters;
 use holding::Waiting;
@@ -99,6 +101,8 @@ pub struct Owner {
     spill: Spill,
     /// What the source holds until the recovery is over.
     waiting: Waiting,
+    /// What came and is not taken in yet.
+    admission: Admission,
     act_until: Option<Instant>,
     effects: Vec<Effect>,
 }
@@ -134,7 +138,7 @@ impl Owner {
             registry: Registry::new(),
             lanes: Vec::new(),
             change: Change::None { not_before: None },
-            drain: Drain::new(paces),
+            drain: Drain::new(paces).limited_by(options.legs.iter().map(|leg| leg.send_limits.clone())),
             doomed: VecDeque::new(),
             doomed_later: BTreeMap::new(),
             parking: BTreeMap::new(),
@@ -153,6 +157,7 @@ impl Owner {
             deliveries: Deliveries::new(options.acknowledge),
             spill: Spill::default(),
             waiting: Waiting::default(),
+            admission: Admission::new(options.limits.clone()),
             act_until: None,
             effects: Vec::new(),
             options,
@@ -173,6 +178,8 @@ impl Owner {
             && !self.options.retire_when_drained
             && self.has_depth()
             && self.has_room_to_hold()
+            && self.admission.is_empty()
+            && self.has_room_to_defer()
             && self.pending() < self.options.segment.max_messages * PENDING_SEGMENTS
             && self.lanes.iter().map(|lane| lane.writer.pending_bytes()).sum::<usize>() < self.options.memory_bytes / 2
     }
@@ -189,6 +196,7 @@ impl Owner {
                 let returned = self.unspill(returned);
                 self.count(&returned, |counters| counters.returned += 1);
                 self.forget_held(now, connection);
+                self.forget_arrived(now, wall, connection);
             }
             Event::Log { lane, answer } => self.answered(now, wall, lane, answer),
             Event::Sent { batch, outcomes } => self.sent(now, wall, batch, outcomes),
@@ -222,6 +230,7 @@ impl Owner {
             self.mail.wake_at().filter(|_| self.stage == Stage::Running),
             self.change.wake_at(),
             self.spill.wake_at(),
+            self.admission.wake_at().filter(|_| self.stage == Stage::Running),
             self.depth_wake_at().filter(|_| self.stage == Stage::Running),
             until,
         ]
@@ -257,12 +266,15 @@ impl Owner {
         self.count_dropped(filtered, |counters| counters.filtered += 1);
         self.count_dropped(retained, |counters| counters.retained += 1);
         self.deliveries.arrived(delivery, u32::try_from(entries.len()).unwrap_or(u32::MAX));
+        let entries: Vec<Arc<Entry>> = entries.into_iter().map(Arc::new).collect();
+        self.count(&entries, |counters| counters.received += 1);
+        self.arrived(now, wall, Arrived { delivery, entries, since: now });
+    }
+
+    /// Takes in a message that was admitted.
+    fn take_in(&mut self, now: Instant, wall: UnixMillis, Arrived { delivery, entries, .. }: Arrived) {
         for entry in entries {
-            let entry = Arc::new(entry);
             let leg = self.leg_of(&entry);
-            if let Some(counters) = self.counters.get_mut(leg) {
-                counters.received += 1;
-            }
             match self.options.legs.get(leg).map_or(Delivery::Logged, |options| options.delivery) {
                 Delivery::Logged => self.append(now, delivery, entry),
                 Delivery::Held { .. } => self.hold(now, wall, delivery, entry),
@@ -399,6 +411,12 @@ impl Owner {
             && self.drain.weight_of(lane) < self.options.memory_bytes.div_ceil(lanes)
     }
 
+    /// Whether what limits make wait leaves room for the rest: it may take half of one lane's share.
+    fn has_room_to_defer(&self) -> bool {
+        let (lanes, (deferred, weight)) = (self.lanes.len().max(1), self.drain.deferred());
+        2 * deferred < self.options.memory_entries.div_ceil(lanes) && 2 * weight < self.options.memory_bytes.div_ceil(lanes)
+    }
+
     /// Restores the invariants: whatever can go on goes on.
     fn settle(&mut self, now: Instant, wall: UnixMillis) {
         if let Some(end) = self.fatal() {
@@ -428,6 +446,7 @@ impl Owner {
         {
             self.effects.push(Effect::Log { lane: LaneId(0), call });
         }
+        self.admit_arrived(now, wall);
         self.spill_overdue(now);
         self.write(now, wall);
         if self.is_open() {

@@ -6,7 +6,8 @@ use crate::dead_letter::Destination;
 use crate::dispatch::Dispatch;
 use crate::drain::breaker::BreakerOptions;
 use crate::drain::retry::Backoff;
-use crate::drain::{BatchLimits, OrderKey, Pacing};
+use crate::drain::{BatchLimits, OrderKey, Pacing, SendLimit};
+use crate::flow::Limit;
 use crate::hold::Order;
 use crate::identity::Epoch;
 use crate::log::writer::SegmentOptions;
@@ -194,6 +195,8 @@ pub struct LegOptions {
     pub pacing: Option<Pacing>,
     /// When it leaves its destination alone; `None`: never.
     pub breaker: Option<BreakerOptions>,
+    /// Limits on what it sends: what one of them does not admit yet waits, and others pass it.
+    pub send_limits: Vec<SendLimit>,
     /// The destination's limits.
     pub limits: BatchLimits,
     /// Measures entries for the destination.
@@ -232,6 +235,8 @@ pub struct OwnerOptions {
     pub epoch: Option<Epoch>,
     /// How the source takes acknowledgements.
     pub acknowledge: Order,
+    /// Limits that hold or drop what comes. Those that let it in and send it later are the legs'.
+    pub limits: Vec<Limit>,
     /// How many lanes the log shall have; 0: there is no log, and every route's messages are held. While the registry tells another number, that one holds: it changes once every lane is drained.
     pub lanes: u32,
     /// How often the mailbox is read; `None`: this owner moves no mail.

@@ -15,11 +15,14 @@ impl Owner {
             return;
         }
         let over = self.is_over(now);
-        if !self.source_closed && (self.pending() == 0 && self.held() == 0 || over) {
+        // What a limit makes wait is not waited for: the log has it, or its source.
+        let sent = self.drain.len() == self.drain.deferred().0;
+        let held = self.waiting.len() > 0 || self.drain.held() > 0 && !sent;
+        if !self.source_closed && (self.pending() == 0 && !held || over) {
             self.source_closed = true;
             self.effects.push(Effect::CloseSource);
         }
-        let drained = self.drain.is_empty() && self.held() == 0 && self.lanes.iter().all(Lane::is_exhausted);
+        let drained = sent && !held && self.lanes.iter().all(Lane::is_exhausted);
         // Past the deadline one failed write of a head is enough: the log tells the next owner, at the price of some repeats.
         let heads_are_done = self.lanes.iter().all(|lane| lane.head_is_done(over));
         if !self.is_open() || self.drain.in_flight() == 0 && (drained || over) && heads_are_done {
@@ -39,6 +42,11 @@ impl Owner {
         self.effects.push(Effect::Finished(end));
     }
 
+    /// Whether it was told to stop.
+    pub(super) const fn is_stopping(&self) -> bool {
+        !matches!(self.stage, Stage::Running)
+    }
+
     /// Whether it was told to stop and the deadline has passed.
     pub(super) fn is_over(&self, now: Instant) -> bool {
         matches!(self.stage, Stage::Draining { until } if now >= until)
@@ -55,7 +63,7 @@ impl Owner {
     pub fn unsettled(&self) -> u64 {
         let unloaded: u64 = self.counters.iter().map(|counters| counters.unloaded).sum();
         // What spilled and was not met in the log yet is on both sides.
-        let in_memory = (self.pending() + self.drain.len() + self.waiting.len()) as u64;
+        let in_memory = (self.pending() + self.drain.len() + self.waiting.len() + self.admission.entries().count()) as u64;
         (unloaded + self.unread() + in_memory).saturating_sub(self.spill.unmet() as u64)
     }
 

@@ -8,6 +8,8 @@ mod depth;
 mod drain;
 mod fates;
 mod figures;
+mod flow_admission;
+mod flow_pacing;
 mod holding;
 mod keeping;
 mod lanes;

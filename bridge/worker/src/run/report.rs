@@ -122,6 +122,9 @@ impl Session {
             bytes: owner.in_memory_bytes as u64,
             oldest_received_at: owner.oldest_age.map(received_before),
         };
+        self.status.held_up = owner.held_up as u64;
+        self.status.parked = owner.deferred as u64;
+        self.status.held_up_since = owner.held_up_since;
         self.status.paused = owner.phase == Phase::Running && !self.engine.wants_input(self.now());
     }
 
@@ -129,6 +132,9 @@ impl Session {
         self.status.epoch = None;
         self.status.outbox = OutboxDepth::default();
         self.status.paused = false;
+        self.status.held_up = 0;
+        self.status.parked = 0;
+        self.status.held_up_since = None;
         if !matches!(self.status.log, LogPhase::Stopped | LogPhase::Fenced) {
             self.status.log = LogPhase::Opening;
         }
@@ -150,6 +156,8 @@ impl Session {
                 (DropReason::PermanentFailure, counters.dropped),
                 (DropReason::Filtered, counters.filtered),
                 (DropReason::Retained, counters.retained),
+                (DropReason::KeyLimit, counters.key_limit),
+                (DropReason::RouteLimit, counters.route_limit),
             ]
             .into_iter()
             .filter(|(_, count)| *count > 0)

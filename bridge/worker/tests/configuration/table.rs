@@ -27,6 +27,9 @@ pub enum Change {
     Names { from: &'static str, to: &'static str },
 }
 
+/// A limit by key.
+const LIMIT: &str = r#"{"key":"topic","pairs":"10:1","enabled":true}"#;
+
 const fn row(field: &'static str, base: &'static [&'static str], change: Change, shows: Shows) -> Row {
     Row { field, base, change, along: &[], shows }
 }
@@ -454,6 +457,24 @@ pub const ROWS: &[Row] = &[
     set("processors[].options.success_threshold", &[ONE, BREAKER], "7", In(Owners)),
     set("processors[].options.reset_timeout", &[ONE, BREAKER], "7s", In(Owners)),
     set("processors[].options.half_open_probes", &[ONE, BREAKER], "7", In(Owners)),
+    // Flow control.
+    within("flow.limits[].enabled", ALONE, r#"{"key":"topic","pairs":"10:1"}"#, Some("true"), "false", In(Owners)),
+    within("flow.limits[].scope", ALONE, r#"{"pairs":"10:1","on_exceed":"hold","enabled":true}"#, Some("route"), "connection", In(Owners)),
+    within("flow.limits[].key", ALONE, r#"{"pairs":"10:1","enabled":true}"#, Some("topic"), "topic_level:2", In(Owners)),
+    within("flow.limits[].pairs", ALONE, r#"{"key":"topic","enabled":true}"#, Some("10:1"), "20:1", In(Owners)),
+    within("flow.limits[].mode", ALONE, LIMIT, None, "token_bucket", In(Owners)),
+    within("flow.limits[].on_exceed", ALONE, LIMIT, None, "hold", In(Owners)),
+    within("flow.limits[].max_keys", ALONE, LIMIT, None, "7", In(Owners)),
+    within("flow.limits[].overflow_key", ALONE, LIMIT, None, "others", In(Owners)),
+    within(
+        "flow.limits[].allow_loss",
+        ALONE,
+        r#"{"key":"topic","pairs":"10:1","on_exceed":"drop","enabled":true}"#,
+        Some("true"),
+        "false",
+        Refused("E_LIMIT_LOSS"),
+    ),
+    set("flow.outbound.pace", ALONE, "100:1", In(Owners)),
     // Routes.
     rename("routes[].id", ALONE, "the-route", "another", In(Owners)),
     set("routes[].receiver_id", &[ONE, OTHER_SESSION, OTHER_RECEIVER], "other-receiver", In(Owners)),

@@ -7,6 +7,7 @@ import type { BridgeConfig } from "../model.ts";
 import { checkBridge } from "./bridge.ts";
 import { Check } from "./check.ts";
 import { checkEnds } from "./ends.ts";
+import { checkFlow } from "./flow/index.ts";
 import { checkLeases } from "./lease.ts";
 import { checkProcessors } from "./processor.ts";
 import { checkRoutes } from "./route.ts";
@@ -16,7 +17,16 @@ import { checkStores } from "./stores.ts";
 /** Every broken rule; `broken` are the paths that already have a fault. */
 export function checkRules(config: BridgeConfig, broken: ReadonlySet<string>): SynthFault[] {
   const check = new Check(config, broken);
-  for (const rule of [checkBridge, checkStores, checkSessions, checkEnds, checkRoutes, checkProcessors, checkLeases])
-    rule(check);
+  const rules = [
+    checkBridge,
+    checkStores,
+    checkSessions,
+    checkEnds,
+    checkRoutes,
+    checkProcessors,
+    checkLeases,
+    checkFlow,
+  ];
+  for (const rule of rules) rule(check);
   return check.faults;
 }

@@ -2,6 +2,7 @@
 
 mod bridge;
 mod ends;
+mod flow;
 mod lease;
 mod processor;
 mod route;
@@ -23,6 +24,7 @@ pub(super) fn check(config: &Config, positions: &Positions, broken: BTreeSet<Str
     route::check(&mut check);
     processor::check(&mut check);
     lease::check(&mut check);
+    flow::check(&mut check);
     check.faults
 }
 

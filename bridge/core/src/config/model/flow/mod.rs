@@ -1,9 +1,24 @@
 //! How much is taken in, kept and sent: `flow`. One file for each of its blocks.
 
+mod inbound;
+mod limits;
+mod outbound;
+
+pub use inbound::Inbound;
+pub use limits::{FlowLimit, LimitAction, LimitMode, LimitScope};
+pub use outbound::Outbound;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// How much is taken in, kept and sent, and what becomes of what is too much.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Flow {}
+pub struct Flow {
+    /// What is taken in.
+    pub inbound: Inbound,
+    /// So many messages in so much time, by key, by route, or by session.
+    pub limits: Vec<FlowLimit>,
+    /// What is sent.
+    pub outbound: Outbound,
+}
