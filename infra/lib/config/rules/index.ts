@@ -17,7 +17,16 @@ import { checkStores } from "./stores.ts";
 /** Every broken rule; `broken` are the paths that already have a fault. */
 export function checkRules(config: BridgeConfig, broken: ReadonlySet<string>): SynthFault[] {
   const check = new Check(config, broken);
-  const rules = [checkBridge, checkStores, checkSessions, checkEnds, checkRoutes, checkProcessors, checkLeases, checkFlow];
+  const rules = [
+    checkBridge,
+    checkStores,
+    checkSessions,
+    checkEnds,
+    checkRoutes,
+    checkProcessors,
+    checkLeases,
+    checkFlow,
+  ];
   for (const rule of rules) rule(check);
   return check.faults;
 }
