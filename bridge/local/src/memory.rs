@@ -2,10 +2,12 @@
 
 mod leases;
 mod managed_subscriptions;
+mod quota;
 mod redrives;
 
 pub use leases::MemoryLeases;
 pub use managed_subscriptions::MemoryManagedSubscriptions;
+pub use quota::MemoryQuota;
 pub use redrives::MemoryRedrives;
 pub(crate) use redrives::wall;
 

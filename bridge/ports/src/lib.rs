@@ -9,10 +9,12 @@ mod clock;
 pub mod conformance;
 #[cfg(feature = "fake")]
 pub mod fake;
+mod quota;
 mod redrive;
 mod tasks;
 
 pub use clock::SystemClock;
+pub use quota::Quota;
 pub use redrive::TwoStores;
 pub use tasks::{Described, TaskRecord, Tasks};
 

@@ -1,7 +1,6 @@
 /** The configuration as it is written: every field may be missing, because what is broken is taken out before the rules look at the rest. */
 import { type Nanos, SECOND } from "../budget.ts";
-import type { FlowLimit } from "./rules/flow/limits.ts";
-import type { Outbound } from "./rules/flow/outbound.ts";
+import type { Flow } from "./rules/flow/index.ts";
 import { span } from "./span.ts";
 
 export type SessionMode = "ephemeral" | "persistent" | "exclusive";
@@ -20,12 +19,6 @@ export interface BridgeConfig {
   routes?: Route[];
   flow?: Flow;
   http?: Http;
-}
-
-export interface Flow {
-  inbound?: { unshare_after?: string };
-  limits?: FlowLimit[];
-  outbound?: Outbound;
 }
 
 export interface Bridge {
@@ -210,6 +203,7 @@ export interface Http {
   monitor_api_key?: string;
   hint_token?: string;
   cors_origins?: string[];
+  trusted_proxies?: string[];
   tls_cert_file?: string;
   tls_key_file?: string;
 }

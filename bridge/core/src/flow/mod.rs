@@ -6,11 +6,13 @@
 //! What is sent has bounds of its own: [`sender`].
 
 mod bucket;
+pub mod capacity;
 mod configured;
 mod gate;
 mod key;
 mod limiter;
 mod pairs;
+pub mod quota;
 mod reason;
 pub mod sender;
 pub mod share;

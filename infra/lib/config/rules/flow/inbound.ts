@@ -5,6 +5,10 @@ import type { Check } from "../check.ts";
 const UNSHARE_AFTER = "flow.inbound.unshare_after";
 const SECOND = 1_000_000_000n;
 
+export interface Inbound {
+  unshare_after?: string;
+}
+
 export function checkInbound(check: Check): void {
   const after = optionalNanos(check.config.flow?.inbound?.unshare_after);
   if (after === undefined) return;

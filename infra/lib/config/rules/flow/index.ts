@@ -1,8 +1,14 @@
-/** Rules of `flow`. One file for each of its blocks. */
+/** Rules of `flow`: a file for each of its blocks. */
 import type { Check } from "../check.ts";
-import { checkInbound } from "./inbound.ts";
-import { checkLimits } from "./limits.ts";
-import { checkOutbound } from "./outbound.ts";
+import { checkInbound, type Inbound } from "./inbound.ts";
+import { checkLimits, type FlowLimit } from "./limits.ts";
+import { checkOutbound, type Outbound } from "./outbound.ts";
+
+export interface Flow {
+  inbound?: Inbound;
+  limits?: FlowLimit[];
+  outbound?: Outbound;
+}
 
 export function checkFlow(check: Check): void {
   checkInbound(check);
