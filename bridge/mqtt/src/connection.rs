@@ -113,6 +113,7 @@ fn target(attempt: &Attempt<'_>) -> Target {
         protocol: options.protocol,
         clean_session: attempt.clean_start || !options.is_durable(),
         max_packet_bytes: options.max_packet_bytes,
+        receive_buffer: options.tcp_receive_buffer,
         limit: attempt.limit,
     }
 }
@@ -163,11 +164,14 @@ pub(crate) async fn run(
 ) -> End {
     let mut alarm = pin!(sleep_until(far_future()));
     let mut closing_until = None;
+    let loose = session.loose();
     loop {
         let polled = {
             let mut poll = pin!(event_loop.poll());
             loop {
-                follow(control, session, &mut closing_until);
+                if follow(control, session, &mut closing_until) {
+                    return End::new(Cause::Lost, FaultCode::Throttled, "what was held for too long is to come again by a new connection");
+                }
                 session.pump();
                 arm(alarm.as_mut(), session, closing_until);
                 tokio::select! {
@@ -178,6 +182,7 @@ pub(crate) async fn run(
                         Ok(permit) => if let Some(item) = session.next_waiting() { permit.send(item) },
                         Err(_) => return End::closing(),
                     },
+                    () = loose.taken(), if session.is_paused() => {}
                     polled = &mut poll, if session.may_poll() => break polled,
                     () = alarm.as_mut() => {
                         let now = Instant::now();
@@ -198,8 +203,8 @@ pub(crate) async fn run(
     }
 }
 
-/// Takes over what the handle wants: the watermark, its place in groups, and the wish to close.
-fn follow(control: &mut watch::Receiver<Control>, session: &mut Session, closing_until: &mut Option<Instant>) {
+/// Takes over what the handle wants: the watermark, its place in groups, and the wish to close. Whether the connection is to end now.
+fn follow(control: &mut watch::Receiver<Control>, session: &mut Session, closing_until: &mut Option<Instant>) -> bool {
     let wanted = *control.borrow_and_update();
     session.acknowledge(wanted.acknowledged);
     session.share(!wanted.unshared);
@@ -207,6 +212,7 @@ fn follow(control: &mut watch::Receiver<Control>, session: &mut Session, closing
         *closing_until = wanted.closing;
         session.close();
     }
+    wanted.reconnect == Some(session.epoch())
 }
 
 /// Sets the alarm where it has to ring earlier, or rang. A deadline that moved on only makes it ring once too early, which costs less than setting it anew

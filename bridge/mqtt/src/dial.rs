@@ -9,9 +9,10 @@ use core::time::Duration;
 use rustls::ClientConfig;
 use rustls_pki_types::ServerName;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
-use tokio::net::{TcpStream, lookup_host};
+use tokio::net::{TcpSocket, TcpStream, lookup_host};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
@@ -30,6 +31,8 @@ pub(crate) struct Target {
     pub(crate) clean_session: bool,
     /// The largest packet that is taken, in bytes.
     pub(crate) max_packet_bytes: u32,
+    /// The receive buffer, in bytes; 0: as the operating system has it.
+    pub(crate) receive_buffer: u32,
     /// For all layers together.
     pub(crate) limit: Duration,
 }
@@ -98,7 +101,7 @@ impl SocketHandle {
 
 /// Connects all layers of `target`.
 pub(crate) async fn connect(target: &Target, handle: &SocketHandle) -> io::Result<Box<dyn Stream>> {
-    let mut stream: Box<dyn Stream> = Box::new(tcp(&target.url, target.limit, handle).await?);
+    let mut stream: Box<dyn Stream> = Box::new(tcp(target, handle).await?);
     if let Some(config) = &target.tls {
         stream = Box::new(secured(stream, target.url.host(), config).await?);
     }
@@ -118,13 +121,14 @@ async fn secured(stream: Box<dyn Stream>, host: &str, config: &Arc<ClientConfig>
 }
 
 /// Connects to the first of the host's addresses that answers; one that does not cannot use up the time of all.
-async fn tcp(url: &BrokerUrl, limit: Duration, handle: &SocketHandle) -> io::Result<TcpStream> {
+async fn tcp(target: &Target, handle: &SocketHandle) -> io::Result<TcpStream> {
+    let Target { url, limit, .. } = target;
     let unresolved = |reason: String| io::Error::new(io::ErrorKind::NotFound, NameNotResolved { host: url.host().to_owned(), reason });
     let addresses: Vec<_> = lookup_host((url.host(), url.port())).await.map_err(|error| unresolved(error.to_string()))?.collect();
-    let share = limit / u32::try_from(addresses.len().max(1)).unwrap_or(u32::MAX);
+    let share = *limit / u32::try_from(addresses.len().max(1)).unwrap_or(u32::MAX);
     let mut last = unresolved("it has no address".to_owned());
     for address in addresses {
-        match timeout(share, TcpStream::connect(address)).await {
+        match timeout(share, reached(address, target.receive_buffer)).await {
             Ok(Ok(stream)) => return prepared(stream, handle),
             Ok(Err(error)) => last = error,
             Err(_) => last = io::ErrorKind::TimedOut.into(),
@@ -133,9 +137,41 @@ async fn tcp(url: &BrokerUrl, limit: Duration, handle: &SocketHandle) -> io::Res
     Err(last)
 }
 
+/// The buffer has to be set before the connection is made: that is when the window is agreed on.
+async fn reached(address: SocketAddr, receive_buffer: u32) -> io::Result<TcpStream> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    if receive_buffer > 0 {
+        socket.set_recv_buffer_size(receive_buffer)?;
+    }
+    socket.connect(address).await
+}
+
 fn prepared(stream: TcpStream, handle: &SocketHandle) -> io::Result<TcpStream> {
     stream.set_nodelay(true)?;
     let socket = stream.into_std()?;
     handle.keep(socket.try_clone()?);
     TcpStream::from_std(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    /// As the operating system tells it. Linux keeps twice what was asked for, and no less than a floor of its own.
+    async fn buffer_of(asked: u32) -> u32 {
+        let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let stream = reached(listener.local_addr().unwrap(), asked).await.unwrap();
+        TcpSocket::from_std_stream(stream.into_std().unwrap()).recv_buffer_size().unwrap()
+    }
+
+    #[tokio::test]
+    async fn flow_the_receive_buffer_of_a_connection_is_as_asked_for() {
+        let usual = buffer_of(0).await;
+        for asked in [16 * 1024, 64 * 1024] {
+            let got = buffer_of(asked).await;
+            assert!(got == asked || got == 2 * asked, "{got} for {asked}");
+            assert_ne!(got, usual);
+        }
+    }
 }

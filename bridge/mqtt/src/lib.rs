@@ -14,6 +14,7 @@ mod fault;
 pub mod filter;
 mod gate;
 mod identity;
+mod loose;
 mod options;
 mod probe;
 mod publisher;
@@ -26,7 +27,8 @@ mod unsubscriptions;
 mod websocket;
 
 pub use options::{
-    BrokerUrl, CaSource, ClientIdentity, Credentials, MqttConfigError, Protocol, Secret, SourceOptions, Subscription, TlsOptions, Will,
+    BrokerUrl, CaSource, ClientIdentity, Credentials, LooseBuffer, MqttConfigError, OnFull, Protocol, Secret, SourceOptions, Subscription,
+    TlsOptions, Will,
 };
 pub use probe::{ProbeReport, probe};
 pub use publisher::{CAUSATION_ID, MESSAGE_ID, MqttPublisher, MqttSink, MqttSinkOptions, PublisherOptions, REDRIVE_ATTEMPT};

@@ -5,6 +5,7 @@ use crate::backoff::Backoff;
 use crate::convert;
 use crate::gate::{self, Answer, Inquiry};
 use crate::identity::ContentHash;
+use crate::loose::{self, Loose, Pushed};
 use crate::options::SourceOptions;
 use crate::subscriptions::{Move, Subscriptions, Terms};
 use crate::unsubscriptions::Unsubscriptions;
@@ -21,11 +22,9 @@ use rumqttc::{
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-/// Room for messages of quality of service 0, which no window limits. More of them are dropped.
-pub(crate) const LOOSE_ROOM: usize = 256;
 /// Room beyond the announced window, for brokers that overrun it a little and for the reports between the deliveries.
 pub(crate) const SLACK: usize = 128;
 /// A refused filter is asked for again at least this often.
@@ -33,19 +32,23 @@ const LONGEST_QUARANTINE: Duration = Duration::from_secs(600);
 /// How long a full hand-over is tolerated where no keep-alive limits it.
 const STALL_WITHOUT_KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// An event on its way to the consumer.
+/// Something on its way to the consumer.
 #[derive(Debug)]
-pub(crate) struct Item {
-    pub(crate) event: SourceEvent,
-    /// Held by a message of quality of service 0 until it is handed over.
-    pub(crate) _room: Option<OwnedSemaphorePermit>,
+pub(crate) enum Item {
+    /// An event.
+    Event(SourceEvent),
+    /// The oldest of the messages of quality of service 0 that wait, as this delivery.
+    Loose(DeliveryId),
 }
 
 impl From<SourceEvent> for Item {
     fn from(event: SourceEvent) -> Self {
-        Self { event, _room: None }
+        Self::Event(event)
     }
 }
+
+/// Copies of one message of quality of service 0 that are kept while the socket is not read, at most.
+const MOST_PAUSED: usize = 64;
 
 /// Counters and marks that the task and the handle share.
 #[derive(Debug, Default)]
@@ -184,7 +187,13 @@ pub(crate) struct Session {
     reported: bool,
     spill: VecDeque<Item>,
     events: mpsc::Sender<Item>,
-    loose_room: Arc<Semaphore>,
+    loose: Arc<Loose>,
+    /// What waits for room among those while the socket is not read, and until when.
+    paused: VecDeque<Box<loose::Copy>>,
+    paused_until: Option<Instant>,
+    /// The pause was used up and there has been no room since.
+    pause_spent: bool,
+    pause_max: Duration,
     shared: Arc<Shared>,
     timers: Timers,
     closing: bool,
@@ -196,7 +205,7 @@ pub(crate) struct Session {
 /// What a session needs from its surroundings.
 pub(crate) struct Surroundings {
     pub(crate) events: mpsc::Sender<Item>,
-    pub(crate) loose_room: Arc<Semaphore>,
+    pub(crate) loose: Arc<Loose>,
     pub(crate) shared: Arc<Shared>,
 }
 
@@ -230,7 +239,14 @@ impl Session {
             reported: false,
             spill: VecDeque::new(),
             events: outside.events.clone(),
-            loose_room: Arc::clone(&outside.loose_room),
+            loose: Arc::clone(&outside.loose),
+            paused: VecDeque::new(),
+            paused_until: None,
+            pause_spent: false,
+            pause_max: options
+                .loose
+                .pause_max
+                .unwrap_or_else(|| welcome.keep_alive.map_or(STALL_WITHOUT_KEEP_ALIVE, |keep_alive| keep_alive / 2)),
             shared: Arc::clone(&outside.shared),
             timers: Timers {
                 keep_alive: welcome.keep_alive,
@@ -257,6 +273,16 @@ impl Session {
         }
     }
 
+    /// Which connection it is.
+    pub(crate) const fn epoch(&self) -> ConnectionEpoch {
+        self.epoch
+    }
+
+    /// The messages of quality of service 0 that wait for the consumer.
+    pub(crate) fn loose(&self) -> Arc<Loose> {
+        Arc::clone(&self.loose)
+    }
+
     /// Whether something waits for room.
     pub(crate) fn is_stalled(&self) -> bool {
         !self.spill.is_empty()
@@ -267,9 +293,14 @@ impl Session {
         self.spill.pop_front()
     }
 
+    /// Whether the socket is not read because a message of quality of service 0 waits for room.
+    pub(crate) const fn is_paused(&self) -> bool {
+        self.paused_until.is_some()
+    }
+
     /// Whether the client may run. While the consumer's buffer is full it may only write acknowledgements: it takes requests before it reads.
     pub(crate) fn may_poll(&self) -> bool {
-        self.spill.is_empty() || self.acks.writing() || self.closing
+        self.spill.is_empty() && self.paused_until.is_none() || self.acks.writing() || self.closing
     }
 
     /// Whether acknowledgements were written, which means that the connection did useful work.
@@ -303,11 +334,14 @@ impl Session {
     pub(crate) fn close(&mut self) {
         self.closing = true;
         self.spill.clear();
+        self.paused.clear();
+        self.paused_until = None;
         self.held.clear();
     }
 
     /// Hands on what can be handed on without waiting: events to the consumer, requests to the client.
     pub(crate) fn pump(&mut self) {
+        self.end_pause(Instant::now());
         while let Some(item) = self.spill.pop_front() {
             if let Err(mpsc::error::TrySendError::Full(item)) = self.events.try_send(item) {
                 self.spill.push_front(item);
@@ -531,29 +565,75 @@ impl Session {
         Ok(())
     }
 
-    /// One delivery for each receiver. A message that the broker does not repeat is dropped where there is no room for it.
+    /// One delivery for each receiver. What becomes of a message that the broker does not repeat where there is no room for it, the configuration says.
     fn hand_on(&mut self, message: Message, mut receivers: Vec<Arc<str>>) {
         let Some(last) = receivers.pop() else { return };
         let copies: Vec<_> = receivers.into_iter().map(|receiver| (receiver, message.clone())).collect();
         let mut dropped = false;
         for (receiver, message) in copies.into_iter().chain([(last, message)]) {
-            let room = if message.qos == 0 {
-                match Arc::clone(&self.loose_room).try_acquire_owned() {
-                    Ok(room) => Some(room),
-                    Err(_) => {
-                        dropped = true;
-                        continue;
-                    }
-                }
+            if message.qos == 0 {
+                dropped |= self.hand_on_loose(Box::new((receiver, message)));
             } else {
-                None
-            };
-            let id = DeliveryId { connection: self.epoch, ordinal: self.acks.next_ordinal() };
-            self.spill.push_back(Item { event: SourceEvent::Delivery(Delivery { id, receiver, message }), _room: room });
+                let id = self.next_id();
+                self.spill.push_back(SourceEvent::Delivery(Delivery { id, receiver, message }).into());
+            }
         }
         if dropped {
             count(&self.shared.dropped_qos0);
         }
+    }
+
+    /// Whether it, or another one in its place, was dropped.
+    fn hand_on_loose(&mut self, copy: Box<loose::Copy>) -> bool {
+        if self.paused_until.is_some() {
+            let room = self.paused.len() < MOST_PAUSED;
+            if room {
+                self.paused.push_back(copy);
+            }
+            return !room;
+        }
+        match self.loose.push(copy) {
+            Pushed::Waits => {
+                self.pause_spent = false;
+                self.mark_loose();
+                false
+            }
+            Pushed::Full(copy) if self.loose.pauses() && !self.pause_spent => {
+                self.paused_until = Some(Instant::now() + self.pause_max);
+                self.paused.push_back(copy);
+                false
+            }
+            Pushed::InPlaceOfTheOldest | Pushed::Full(_) => true,
+        }
+    }
+
+    fn next_id(&mut self) -> DeliveryId {
+        DeliveryId { connection: self.epoch, ordinal: self.acks.next_ordinal() }
+    }
+
+    fn mark_loose(&mut self) {
+        let id = self.next_id();
+        self.spill.push_back(Item::Loose(id));
+    }
+
+    /// Reads on once there is room for what waited, or when it waited for too long: it is dropped then, and so is whatever follows until there is room.
+    fn end_pause(&mut self, now: Instant) {
+        let Some(until) = self.paused_until else { return };
+        while let Some(copy) = self.paused.pop_front() {
+            if let Pushed::Full(copy) = self.loose.push(copy) {
+                self.paused.push_front(copy);
+                break;
+            }
+            self.mark_loose();
+        }
+        if !self.paused.is_empty() {
+            if now < until {
+                return;
+            }
+            self.pause_spent = true;
+            self.paused.drain(..).for_each(|_| count(&self.shared.dropped_qos0));
+        }
+        self.paused_until = None;
     }
 
     fn note_unacknowledged(&self) {
@@ -602,7 +682,7 @@ impl Session {
         });
         let stall = timers.stalled.map(|since| since + self.stall_limit());
         let grace = (!self.held.is_empty()).then_some(timers.grace_until);
-        [silence, stall, timers.answers_due, timers.ask_again, timers.recheck, grace].into_iter().flatten().min()
+        [silence, stall, self.paused_until, timers.answers_due, timers.ask_again, timers.recheck, grace].into_iter().flatten().min()
     }
 
     /// A moment at which the broker should be made to answer: the client pings only where it wrote nothing for a while, and not at all where the

@@ -3,21 +3,22 @@
 use crate::backoff::{Backoff, Rivalry, STABLE_AFTER};
 use crate::connection::{self, Attempt, NOTHING_TO_PUBLISH, Opened};
 use crate::gate::{self, Inquiry};
+use crate::loose::Loose;
 use crate::options::{MqttConfigError, SourceOptions};
 use crate::renewal::renew;
-use crate::session::{Cause, End, Item, LOOSE_ROOM, SLACK, Session, Shared, Surroundings, Welcome, count};
+use crate::session::{Cause, End, Item, SLACK, Session, Shared, Surroundings, Welcome, count};
 use crate::subscriptions::Terms;
 use crate::tls;
 use async_trait::async_trait;
 use causeway_core::outcome::Fault;
-use causeway_ports::{ConnectionEpoch, DeliveryId, Source, SourceCounters, SourceEvent};
+use causeway_ports::{ConnectionEpoch, Delivery, DeliveryId, Source, SourceCounters, SourceEvent};
 use core::future::Future;
 use core::time::Duration;
 use rumqttc::ConnAck;
 use rustls::ClientConfig;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -29,6 +30,8 @@ const GRACES: u32 = 2;
 pub(crate) struct Control {
     /// Everything up to here is done with.
     pub(crate) acknowledged: DeliveryId,
+    /// End this connection, and make another.
+    pub(crate) reconnect: Option<ConnectionEpoch>,
     /// Stay out of the groups of shared subscriptions.
     pub(crate) unshared: bool,
     /// Close, and be through with it by then.
@@ -42,14 +45,15 @@ pub(crate) struct Control {
 pub fn start(options: SourceOptions, seed: u64) -> Result<MqttSource, MqttConfigError> {
     options.validate()?;
     let tls = if options.uses_tls() { Some(tls::client_config(&options.tls)?) } else { None };
-    let (events, receiver) = mpsc::channel(usize::from(options.receive_maximum) + SLACK + LOOSE_ROOM);
+    let (events, receiver) = mpsc::channel(usize::from(options.receive_maximum) + SLACK + options.loose.messages);
+    let loose = Arc::new(Loose::new(options.loose));
     let (control, wanted) = watch::channel(Control::default());
     let shared = Arc::new(Shared::default());
     let task = Task {
         backoff: Backoff::new(options.reconnect_delay, options.reconnect_max_delay, seed),
         rivalry: Rivalry::new(options.takeover_delay, options.takeover_max_delay, seed.rotate_left(32)),
         penalty: Duration::ZERO,
-        outside: Surroundings { events, loose_room: Arc::new(Semaphore::new(LOOSE_ROOM)), shared: Arc::clone(&shared) },
+        outside: Surroundings { events, loose: Arc::clone(&loose), shared: Arc::clone(&shared) },
         options,
         tls,
         control: wanted,
@@ -58,7 +62,16 @@ pub fn start(options: SourceOptions, seed: u64) -> Result<MqttSource, MqttConfig
         kept: false,
         graces: GRACES,
     };
-    Ok(MqttSource { events: receiver, control, shared, task: Some(tokio::spawn(task.run())), paused: false, held: None, closed: false })
+    Ok(MqttSource {
+        events: receiver,
+        loose,
+        control,
+        shared,
+        task: Some(tokio::spawn(task.run())),
+        paused: false,
+        held: None,
+        closed: false,
+    })
 }
 
 /// The task that owns everything MQTT.
@@ -301,6 +314,7 @@ impl StatusHandle {
 #[derive(Debug)]
 pub struct MqttSource {
     events: mpsc::Receiver<Item>,
+    loose: Arc<Loose>,
     control: watch::Sender<Control>,
     shared: Arc<Shared>,
     task: Option<JoinHandle<()>>,
@@ -318,11 +332,11 @@ impl MqttSource {
 
     /// Whether `item` is a delivery that certainly comes again by a later connection.
     fn comes_again(&self, item: &Item) -> bool {
-        match &item.event {
-            SourceEvent::Delivery(delivery) => {
+        match item {
+            Item::Event(SourceEvent::Delivery(delivery)) => {
                 delivery.message.qos > 0 && delivery.id.connection.0 < self.shared.resumed_at.load(Ordering::Relaxed)
             }
-            _ => false,
+            Item::Event(_) | Item::Loose(_) => false,
         }
     }
 }
@@ -347,14 +361,22 @@ impl Source for MqttSource {
             if self.comes_again(&item) {
                 continue;
             }
-            if matches!(item.event, SourceEvent::Delivery(_)) {
-                if self.paused {
-                    self.held = Some(item);
-                    continue;
-                }
+            let is_delivery = matches!(item, Item::Loose(_) | Item::Event(SourceEvent::Delivery(_)));
+            if is_delivery && self.paused {
+                self.held = Some(item);
+                continue;
+            }
+            let event = match item {
+                Item::Event(event) => event,
+                Item::Loose(id) => match self.loose.take() {
+                    Some((receiver, message)) => SourceEvent::Delivery(Delivery { id, receiver, message }),
+                    None => continue,
+                },
+            };
+            if is_delivery {
                 count(&self.shared.received);
             }
-            return item.event;
+            return event;
         }
     }
 
@@ -370,6 +392,11 @@ impl Source for MqttSource {
 
     fn pause(&mut self, paused: bool) {
         self.paused = paused;
+    }
+
+    fn reconnect(&mut self) {
+        let connection = ConnectionEpoch(self.shared.connection.load(Ordering::Relaxed));
+        self.control.send_if_modified(|control| control.reconnect.replace(connection) != Some(connection));
     }
 
     fn share(&mut self, wanted: bool) {

@@ -99,6 +99,9 @@ pub trait Source: Send {
     /// before. Nothing, where the other side knows no such groups.
     fn share(&mut self, _wanted: bool) {}
 
+    /// Ends the connection, if one stands, and makes another: what was handed over and not acknowledged comes again. Nothing, where there are no connections.
+    fn reconnect(&mut self) {}
+
     /// Disconnects and keeps the other side's session. Acknowledgements given before are flushed first, within `deadline`.
     async fn close(&mut self, deadline: Duration);
 

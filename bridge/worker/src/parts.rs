@@ -17,7 +17,7 @@ use causeway_core::log::writer::SegmentOptions;
 use causeway_core::member::MemberOptions;
 use causeway_core::outcome::{Fault, FaultCode};
 use causeway_core::worker::depth::DepthLimit;
-use causeway_core::worker::options::{Delivery, Policy};
+use causeway_core::worker::options::{AckHold, Delivery, Policy};
 use causeway_ports::{Clock, ConnectionGate, DeadLetters, Leases, Mailbox, MailboxName, ManagedSubscriptions, Outbox, Sink, Source, Tasks};
 use core::time::Duration;
 use std::collections::BTreeSet;
@@ -126,6 +126,8 @@ pub struct SessionParts {
     pub acknowledge: Order,
     /// Limits that hold or drop what comes.
     pub arrival_limits: Vec<Limit>,
+    /// For how long they may hold it.
+    pub ack_hold: Option<AckHold>,
     /// How many lanes the log shall have.
     pub lanes: u32,
     /// Where others leave entries for this log; `None` where nobody can.

@@ -57,6 +57,7 @@ export interface MqttSession {
   broker_url?: string;
   broker_urls?: string[];
   client_id?: string;
+  keep_alive?: number;
   client_id_suffix?: "hostname" | "nonce";
   assert_stable_client_identity?: boolean;
   connect_timeout?: string;

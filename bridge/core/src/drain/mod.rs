@@ -52,6 +52,8 @@ pub struct Item {
     pub first_attempt: Option<Instant>,
     /// When it became ready.
     pub ready_at: Instant,
+    /// A limit admits it then and not before; nothing once that moment has come.
+    pub not_before: Option<Instant>,
     /// What it must not overtake: the older entries of its leg with the same key. `None`: it keeps no order.
     pub key: Option<OrderKey>,
     /// A former owner left it, or such ones stand before it, and it waits for its first round.
@@ -165,6 +167,8 @@ pub struct Drain {
     next_turn: u64,
     weight: usize,
     count: usize,
+    /// Those that wait for the moment for which a limit admitted them, and what they weigh.
+    reserved: (usize, usize),
 }
 
 impl Drain {
@@ -182,6 +186,7 @@ impl Drain {
             next_turn: 0,
             weight: 0,
             count: 0,
+            reserved: (0, 0),
         }
     }
 
@@ -198,7 +203,7 @@ impl Drain {
     #[must_use]
     pub fn deferred(&self) -> (usize, usize) {
         let each = self.legs.iter().map(Sending::deferred);
-        each.fold((0, 0), |(count, weight), (more, heavier)| (count + more, weight + heavier))
+        each.fold(self.reserved, |(count, weight), (more, heavier)| (count + more, weight + heavier))
     }
 
     /// What limits dropped since it was last asked; the caller's to settle.
@@ -402,6 +407,13 @@ impl Drain {
     }
 
     fn make_ready(&mut self, item: Item) {
+        if let Some(at) = item.not_before.filter(|at| *at > item.ready_at) {
+            self.reserved.0 += 1;
+            self.reserved.1 += item.entry.message.weight();
+            self.waiting.insert((at, item.turn), item);
+            return;
+        }
+        let item = Item { not_before: None, ..item };
         if let Some(sending) = self.legs.get_mut(item.leg) {
             sending.line_up(item);
         }
@@ -438,7 +450,16 @@ impl Drain {
             }
             let mut item = first.remove();
             item.ready_at = now;
+            self.unreserve(&mut item);
             self.make_ready(item);
+        }
+    }
+
+    /// An item waits for its moment no longer.
+    fn unreserve(&mut self, item: &mut Item) {
+        if item.not_before.take().is_some() {
+            self.reserved.0 -= 1;
+            self.reserved.1 -= item.entry.message.weight();
         }
     }
 
@@ -597,6 +618,7 @@ impl Drain {
     pub fn forget(&mut self, connection: ConnectionEpoch, stays: impl Fn(&Item) -> bool) -> Vec<Item> {
         let goes = |item: &Item| item.origin.delivery().is_some_and(|delivery| delivery.connection == connection) && !stays(item);
         let mut gone: Vec<Item> = self.waiting.extract_if(.., |_, item| goes(item)).map(|(_, item)| item).collect();
+        gone.iter_mut().for_each(|item| self.unreserve(item));
         for sending in &mut self.legs {
             gone.extend(sending.extract(goes));
         }

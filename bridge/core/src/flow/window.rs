@@ -19,12 +19,13 @@ impl Window {
     }
 
     pub(super) fn take(&mut self, pairs: &Pairs, now: Instant) {
-        let longest = pairs.longest();
-        // What every pair has forgotten need not be remembered.
-        while self.0.front().is_some_and(|first| first.plus(longest) <= now) || self.0.len() >= pairs.largest_count() as usize {
+        // What is old is kept as long as there is room: what is parked is charged for later, and what is asked about now still has to see it.
+        while self.0.len() >= pairs.largest_count() as usize {
             self.0.pop_front();
         }
-        self.0.push_back(now);
+        // What was parked is charged for when it will be sent, which may be after what is admitted now.
+        let at = self.0.partition_point(|earlier| *earlier <= now);
+        self.0.insert(at, now);
     }
 
     /// From when on it is as if nothing had ever been admitted.

@@ -9,6 +9,7 @@
 
 use super::Owner;
 use super::events::{Effect, Observation};
+use super::options::{AckHold, AckHoldAction, Delivery};
 use crate::flow::{Exceeded, Gate, Limit, OnExceed, Reason};
 use crate::identity::{ConnectionEpoch, DeliveryId};
 use crate::message::Entry;
@@ -58,6 +59,8 @@ pub(super) struct Admission {
     ask_at: Option<Instant>,
     /// Whether it was told that the first one is held.
     told: bool,
+    /// Whether a new connection was asked for because the first one was held for too long.
+    gave_up: bool,
 }
 
 impl Admission {
@@ -95,7 +98,7 @@ impl Admission {
 
     fn pop(&mut self) -> Option<Arrived> {
         let arrived = self.queue.pop_front()?;
-        (self.ask_at, self.told) = (None, false);
+        (self.ask_at, self.told, self.gave_up) = (None, false, false);
         Some(arrived)
     }
 
@@ -104,7 +107,7 @@ impl Admission {
         let (gone, kept): (VecDeque<Arrived>, VecDeque<Arrived>) =
             core::mem::take(&mut self.queue).into_iter().partition(|arrived| arrived.delivery.connection == connection);
         self.queue = kept;
-        (self.ask_at, self.told) = (None, false);
+        (self.ask_at, self.told, self.gave_up) = (None, false, false);
         gone.into_iter().flat_map(|arrived| arrived.entries).collect()
     }
 
@@ -160,14 +163,63 @@ impl Owner {
                     let Some(arrived) = self.admission.pop() else { return };
                     self.drop_arrived(arrived, reason);
                 }
+                Answer::Hold { until, reason } if self.is_held_too_long(now, until) => {
+                    let Some(arrived) = self.admission.pop() else { return };
+                    self.park_arrived(now, wall, arrived, until, reason);
+                }
                 Answer::Hold { until, reason } => {
-                    self.admission.ask_at = Some(until);
+                    self.admission.ask_at = Some(self.hold_ends(now, until));
+                    if self.is_to_reconnect(now) && !core::mem::replace(&mut self.admission.gave_up, true) {
+                        self.effects.push(Effect::Reconnect);
+                    }
                     if !core::mem::replace(&mut self.admission.told, true) {
                         self.effects.push(Effect::Observe(Observation::HeldUp { reason }));
                     }
                 }
             }
         }
+    }
+
+    /// When the first that waits is looked at again: at the latest when it has been held for too long.
+    fn hold_ends(&self, now: Instant, until: Instant) -> Instant {
+        let since = self.admission.oldest();
+        let ends = self.options.ack_hold.and_then(|hold| Some(since?.plus(hold.most))).filter(|ends| *ends > now);
+        ends.map_or(until, |ends| ends.min(until))
+    }
+
+    fn is_overdue(&self, now: Instant, then: AckHoldAction) -> bool {
+        let hold = self.options.ack_hold.filter(|hold| hold.then == then);
+        hold.is_some_and(|AckHold { most, .. }| self.admission.oldest().is_some_and(|since| now.since(since) >= most))
+    }
+
+    fn is_to_reconnect(&self, now: Instant) -> bool {
+        self.is_overdue(now, AckHoldAction::Reconnect)
+    }
+
+    /// Whether the first that waits is to go into the log now, although it is admitted only later, and the log may have it.
+    fn is_held_too_long(&self, now: Instant, until: Instant) -> bool {
+        let logged = |entry: &Arc<Entry>| {
+            let leg = self.options.legs.get(self.leg_of(entry));
+            !matches!(leg.map(|leg| leg.delivery), Some(Delivery::Held { .. }))
+        };
+        until > now
+            && self.is_overdue(now, AckHoldAction::Park)
+            && self.options.has_log()
+            && self.has_room_to_defer()
+            && self.admission.queue.front().is_some_and(|arrived| arrived.entries.iter().all(logged))
+    }
+
+    /// Takes a message into the log that will be sent `until` then. It is charged for that moment.
+    fn park_arrived(&mut self, now: Instant, wall: UnixMillis, arrived: Arrived, until: Instant, reason: Reason) {
+        if let Some(first) = arrived.entries.first() {
+            self.admission.gate.charge(&first.message, &arrived.routes(), until);
+        }
+        for entry in &arrived.entries {
+            self.reserved.insert(entry.id, until);
+            let leg = self.leg_of(entry);
+            self.effects.push(Effect::Observe(Observation::Deferred { leg, reason, entries: 1 }));
+        }
+        self.take_in(now, wall, arrived);
     }
 
     fn drop_arrived(&mut self, arrived: Arrived, reason: Reason) {

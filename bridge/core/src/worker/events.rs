@@ -99,6 +99,8 @@ pub enum Effect {
         /// The letter.
         letter: Box<DeadLetter>,
     },
+    /// End the connection of the source and make another: what it holds has been held for too long, and comes again.
+    Reconnect,
     /// Flush the acknowledgements and close the source.
     CloseSource,
     /// Nothing to do, something to count.

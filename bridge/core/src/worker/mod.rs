@@ -29,7 +29,7 @@ use crate::dispatch::{Arrival, Dispatched, headers};
 use crate::drain::retry::Jitter;
 use crate::drain::{Drain, Item, Pace, ParkId};
 use crate::hold::Deliveries;
-use crate::identity::{DeliveryId, Epoch, IdSequence, LaneId};
+use crate::identity::{DeliveryId, EntryId, Epoch, IdSequence, LaneId};
 use crate::log::writer::{Stored, WriterEnd, WriterEvent};
 use crate::log::{Answer, Call, PagePurpose};
 use crate::message::{Entry, Message};
@@ -45,7 +45,7 @@ use mail::MailReader;
 use opening::Step;
 use options::{Delivery, LegOptions, OwnerOptions};
 use registry::Registry;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 /// Dead letters being written at once.
@@ -103,6 +103,8 @@ pub struct Owner {
     waiting: Waiting,
     /// What came and is not taken in yet.
     admission: Admission,
+    /// What was parked, until it is in the drain: when limits admit it.
+    reserved: HashMap<EntryId, Instant>,
     act_until: Option<Instant>,
     effects: Vec<Effect>,
 }
@@ -158,6 +160,7 @@ impl Owner {
             spill: Spill::default(),
             waiting: Waiting::default(),
             admission: Admission::new(options.limits.clone()),
+            reserved: HashMap::new(),
             act_until: None,
             effects: Vec::new(),
             options,
@@ -194,6 +197,7 @@ impl Owner {
             Event::Disconnected { connection } => {
                 let returned: Vec<Arc<Entry>> = self.lanes.iter_mut().flat_map(|lane| lane.writer.forget(connection)).collect();
                 let returned = self.unspill(returned);
+                returned.iter().for_each(|entry| _ = self.reserved.remove(&entry.id));
                 self.count(&returned, |counters| counters.returned += 1);
                 self.forget_held(now, connection);
                 self.forget_arrived(now, wall, connection);
@@ -277,6 +281,7 @@ impl Owner {
             let leg = self.leg_of(&entry);
             match self.options.legs.get(leg).map_or(Delivery::Logged, |options| options.delivery) {
                 Delivery::Logged => self.append(now, delivery, entry),
+                Delivery::Spilled { .. } if self.reserved.contains_key(&entry.id) => self.log_behind_held(now, delivery, entry),
                 Delivery::Held { .. } => self.hold(now, wall, delivery, entry),
                 Delivery::Spilled { after } => self.hold_or_log(now, wall, delivery, entry, after),
             }
@@ -414,6 +419,7 @@ impl Owner {
     /// Whether what limits make wait leaves room for the rest: it may take half of one lane's share.
     fn has_room_to_defer(&self) -> bool {
         let (lanes, (deferred, weight)) = (self.lanes.len().max(1), self.drain.deferred());
+        let deferred = deferred + self.reserved.len();
         2 * deferred < self.options.memory_entries.div_ceil(lanes) && 2 * weight < self.options.memory_bytes.div_ceil(lanes)
     }
 

@@ -222,6 +222,34 @@ pub fn to_first_legs(legs: &[LegOptions]) -> Arc<Dispatch> {
     Arc::new(Dispatch::to_first(legs.iter().map(|leg| (&*leg.route, &*leg.receiver, leg.destination.binding.as_str()))))
 }
 
+/// For how long a limit may hold the acknowledgement of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AckHold {
+    /// So long.
+    pub most: Duration,
+    /// What is done then.
+    pub then: AckHoldAction,
+}
+
+impl From<&config::Inbound> for AckHold {
+    fn from(inbound: &config::Inbound) -> Self {
+        let then = match inbound.ack_hold_action {
+            config::AckHoldAction::Park => AckHoldAction::Park,
+            config::AckHoldAction::Disconnect => AckHoldAction::Reconnect,
+        };
+        Self { most: inbound.ack_hold_max.get(), then }
+    }
+}
+
+/// What is done with a message that was held for too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AckHoldAction {
+    /// It is kept in the log and acknowledged, and sent when the limits that held it would have admitted it. Where the log is not to have it, it stays held.
+    Park,
+    /// The connection is ended, and the source brings it again.
+    Reconnect,
+}
+
 /// Everything that an owner needs to know.
 #[derive(Clone, Debug)]
 pub struct OwnerOptions {
@@ -235,6 +263,8 @@ pub struct OwnerOptions {
     pub epoch: Option<Epoch>,
     /// How the source takes acknowledgements.
     pub acknowledge: Order,
+    /// For how long a limit may hold what comes, and what is done then; `None`: as long as it says.
+    pub ack_hold: Option<AckHold>,
     /// Limits that hold or drop what comes. Those that let it in and send it later are the legs'.
     pub limits: Vec<Limit>,
     /// How many lanes the log shall have; 0: there is no log, and every route's messages are held. While the registry tells another number, that one holds: it changes once every lane is drained.

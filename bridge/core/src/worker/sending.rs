@@ -95,8 +95,21 @@ impl Owner {
             }
             Some(_) => entry.refusal.as_ref().map(Refusal::fault).or_else(|| expired(&entry, wall)),
         };
-        let mut item =
-            Item { origin, turn: 0, entry, leg, size, attempts, first_attempt: None, ready_at: now, key: None, inherited, round: None };
+        let mut item = Item {
+            origin,
+            turn: 0,
+            entry,
+            leg,
+            size,
+            attempts,
+            first_attempt: None,
+            ready_at: now,
+            not_before: None,
+            key: None,
+            inherited,
+            round: None,
+        };
+        item.not_before = self.reserved.remove(&item.entry.id);
         match refusal {
             None => {
                 item.key = options.and_then(|options| (options.key_of)(&item.entry));

@@ -34,9 +34,16 @@ impl Owner {
             self.spill.hold(key, delivery, Arc::clone(&entry), now.plus(after));
             self.admit(now, wall, Origin::Held(delivery), entry, 0, false);
         } else {
-            self.spill_key(now, key, None);
-            self.append(now, delivery, entry);
+            self.log_behind_held(now, delivery, entry);
         }
+    }
+
+    /// It goes into the log, and what is held of its key before it.
+    pub(super) fn log_behind_held(&mut self, now: Instant, delivery: DeliveryId, entry: Arc<Entry>) {
+        if let Some(key) = self.spill_key_of(&entry) {
+            self.spill_key(now, key, None);
+        }
+        self.append(now, delivery, entry);
     }
 
     /// Takes an entry to be made durable.

@@ -25,6 +25,7 @@ fn item(id: u64, leg: usize, size: usize, now: Instant) -> Item {
         attempts: 0,
         first_attempt: None,
         ready_at: now,
+        not_before: None,
         key: None,
         inherited: false,
         round: None,

@@ -4,7 +4,7 @@ use crate::support::{Rig, Store, at_ms, message, ms, options};
 use causeway_core::flow::{Limit, LimitKey, Mode, OVERFLOW_KEY, OnExceed, Pairs, Reason};
 use causeway_core::message::Message;
 use causeway_core::units::Instant;
-use causeway_core::worker::options::OwnerOptions;
+use causeway_core::worker::options::{AckHold, AckHoldAction, OwnerOptions};
 use causeway_core::worker::{Event, Observation};
 use proptest::prelude::*;
 use std::collections::{BTreeSet, VecDeque};
@@ -230,4 +230,65 @@ fn time_alone_admits_what_is_held() {
     rig.run_to_rest();
     assert_eq!((rig.delivered.len(), acknowledged(&rig)), (4, 4));
     rig.event(Event::Tick);
+}
+
+#[test]
+fn what_is_held_for_too_long_is_parked_in_the_log_and_sent_when_its_limit_admits_it() {
+    let hold = AckHold { most: ms(5_000), then: AckHoldAction::Park };
+    let limits = vec![limit(LimitKey::Connection, "2:60", OnExceed::Hold)];
+    let mut rig = Rig::opened(OwnerOptions { ack_hold: Some(hold), ..limited(limits) }, Store::default());
+    let began = rig.now;
+    for nth in 0..5 {
+        rig.deliver("in", message(&nth.to_string()));
+    }
+    rig.run_for(ms(4_900));
+    assert_eq!((acknowledged(&rig), rig.owner.waiting_for_admission()), (2, 3));
+    rig.run_for(ms(1_000));
+    let status = rig.owner.status(rig.wall());
+    assert_eq!((acknowledged(&rig), status.held_up, status.deferred, rig.owner.wants_input()), (5, 0, 3, true));
+    rig.run_until(began.plus(ms(59_900)));
+    assert_eq!(rig.counters(0).delivered, 2, "the limit still holds");
+    rig.deliver("in", message("late"));
+    rig.run_until(began.plus(ms(119_000)));
+    assert_eq!((rig.counters(0).delivered, acknowledged(&rig)), (4, 6));
+    rig.run_to_rest();
+    let order: Vec<String> = rig
+        .sends
+        .iter()
+        .flat_map(|batch| batch.entries.iter().map(|entry| String::from_utf8(entry.message.payload.to_vec()).unwrap()))
+        .collect();
+    assert_eq!(order, ["0", "1", "2", "3", "4", "late"]);
+    assert_eq!((rig.store.unsettled().len(), rig.owner.status(rig.wall()).deferred), (0, 0));
+}
+
+#[test]
+fn what_is_held_for_too_long_comes_again_by_a_new_connection_where_that_is_wanted() {
+    let hold = AckHold { most: ms(5_000), then: AckHoldAction::Reconnect };
+    let limits = vec![limit(LimitKey::Connection, "1:60", OnExceed::Hold)];
+    let mut rig = Rig::opened(OwnerOptions { ack_hold: Some(hold), ..limited(limits) }, Store::default());
+    rig.deliver("in", message("a"));
+    rig.deliver("in", message("b"));
+    rig.run_for(ms(4_900));
+    assert_eq!(rig.reconnects_wanted, 0);
+    rig.run_for(ms(1_000));
+    assert_eq!((rig.reconnects_wanted, rig.owner.waiting_for_admission()), (1, 1), "asked for once");
+    rig.reconnect();
+    rig.deliver("in", message("b"));
+    rig.run_to_rest();
+    assert_eq!(rig.counters(0).delivered, 2);
+}
+
+#[test]
+fn what_is_parked_and_given_up_with_its_connection_leaves_nothing_behind() {
+    let hold = AckHold { most: ms(0), then: AckHoldAction::Park };
+    let limits = vec![limit(LimitKey::Connection, "1:10", OnExceed::Hold)];
+    let mut rig = Rig::opened(OwnerOptions { ack_hold: Some(hold), memory_entries: 8, ..limited(limits) }, Store::default());
+    for _ in 0..20 {
+        rig.deliver("in", message("a"));
+        rig.deliver("in", message("b"));
+        rig.reconnect();
+    }
+    rig.run_to_rest();
+    assert!(rig.owner.wants_input());
+    assert_eq!((rig.owner.status(rig.wall()).deferred, rig.store.unsettled().len()), (0, 0));
 }

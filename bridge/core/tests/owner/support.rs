@@ -95,6 +95,7 @@ pub fn options(nth: u64) -> OwnerOptions {
         epoch: None,
         acknowledge: Order::OfArrival,
         limits: Vec::new(),
+        ack_hold: None,
         lanes: 1,
         mailbox_poll: None,
         retire_when_drained: false,
@@ -330,6 +331,7 @@ pub struct Rig {
     pub end: Option<End>,
     pub ended_at: Option<Instant>,
     pub memory_peak: usize,
+    pub reconnects_wanted: usize,
     queue: BTreeMap<(Instant, u64), Event>,
     sequence: u64,
     ordinal: u64,
@@ -359,6 +361,7 @@ impl Rig {
             end: None,
             ended_at: None,
             memory_peak: 0,
+            reconnects_wanted: 0,
             queue: BTreeMap::new(),
             sequence: 0,
             ordinal: 0,
@@ -447,6 +450,7 @@ impl Rig {
                 }
                 self.later(self.store_latency, Event::Parked { park, outcome });
             }
+            Effect::Reconnect => self.reconnects_wanted += 1,
             Effect::CloseSource => {
                 assert!(self.source_closed_at.is_none(), "closed once");
                 self.source_closed_at = Some(self.now);

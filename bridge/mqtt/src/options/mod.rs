@@ -121,6 +121,34 @@ impl fmt::Debug for Will {
     }
 }
 
+/// What becomes of messages of quality of service 0 that the consumer does not take: no window bounds them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LooseBuffer {
+    /// So many wait at most.
+    pub messages: usize,
+    /// What is done with one more.
+    pub on_full: OnFull,
+    /// How long the socket is not read at most, where that is what is done; `None`: half of the keep-alive.
+    pub pause_max: Option<Duration>,
+}
+
+impl Default for LooseBuffer {
+    fn default() -> Self {
+        Self { messages: 1_000, on_full: OnFull::DropNewest, pause_max: None }
+    }
+}
+
+/// What is done with a message for which there is no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnFull {
+    /// It is dropped.
+    DropNewest,
+    /// The oldest one is dropped.
+    DropOldest,
+    /// The socket is not read until there is room, or for as long as the broker's patience allows; then it is dropped.
+    PauseSocket,
+}
+
 /// Everything that a source needs to know.
 #[derive(Clone)]
 pub struct SourceOptions {
@@ -141,6 +169,10 @@ pub struct SourceOptions {
     pub keep_alive: Duration,
     /// How many deliveries the broker may send without an acknowledgement.
     pub receive_maximum: u16,
+    /// What becomes of messages of quality of service 0 that the consumer does not take.
+    pub loose: LooseBuffer,
+    /// The receive buffer of the connection, in bytes; 0: as the operating system has it.
+    pub tcp_receive_buffer: u32,
     /// The largest packet that the broker may send, in bytes. Larger messages are dropped by the broker, which tells nobody.
     pub max_packet_bytes: u32,
     /// For name, TCP, TLS and login together. Also what the gate may take to answer before a connection.
@@ -199,6 +231,8 @@ impl fmt::Debug for SourceOptions {
             .field("session_expiry", &self.session_expiry)
             .field("keep_alive", &self.keep_alive)
             .field("receive_maximum", &self.receive_maximum)
+            .field("loose", &self.loose)
+            .field("tcp_receive_buffer", &self.tcp_receive_buffer)
             .field("max_packet_bytes", &self.max_packet_bytes)
             .field("connect_timeout", &self.connect_timeout)
             .field("reconnect_timeout", &self.reconnect_timeout)
@@ -236,6 +270,8 @@ impl SourceOptions {
             session_expiry: 86_400,
             keep_alive: Duration::from_secs(30),
             receive_maximum: 500,
+            loose: LooseBuffer::default(),
+            tcp_receive_buffer: 0,
             max_packet_bytes: 262_144 + 131_072,
             connect_timeout: Duration::from_secs(30),
             reconnect_timeout: Duration::from_secs(30),

@@ -6,7 +6,7 @@ use crate::support::{any_delivery, connected, delivery, disconnected, eventually
 use causeway_core::message::Properties;
 use causeway_core::outcome::FaultCode;
 use causeway_core::source_id::source_id;
-use causeway_mqtt::MqttSource;
+use causeway_mqtt::{LooseBuffer, MqttSource, OnFull};
 use causeway_ports::{Source, SourceEvent};
 use core::time::Duration;
 
@@ -492,4 +492,78 @@ async fn copies_for_filters_that_overlap_share_their_source_id() {
     source.acknowledge(other.id);
     assert_eq!(peer.acks(2).await, [1, 2]);
     assert_eq!(source.counters().reused_ids, 0);
+}
+
+/// A flood of messages of quality of service 0, and one that is acknowledged.
+fn flood(messages: u16, packet_id: u16) -> Vec<u8> {
+    let mut bytes: Vec<u8> = (0..messages).flat_map(|n| Publish::new("a", 0, n.to_string()).encode()).collect();
+    bytes.extend(Publish::new("a", packet_id, "kept").encode());
+    bytes
+}
+
+#[tokio::test]
+async fn flow_of_a_flood_the_newest_stay_where_that_is_wanted() {
+    let broker = ScriptedBroker::new().await;
+    let mut wanted = options(broker.port, &[("a", "r")]);
+    wanted.loose = LooseBuffer { messages: 10, on_full: OnFull::DropOldest, pause_max: None };
+    let mut source = source(wanted);
+    let mut peer = broker.serve(false).await;
+    ready(&mut source).await;
+    peer.send(flood(5, 1)).await;
+    let status = source.status();
+    eventually(|| status.counters().unacknowledged == 1).await;
+    peer.send(flood(100, 2)).await;
+    eventually(|| status.counters().unacknowledged == 2).await;
+    assert_eq!(status.counters().dropped_qos0, 95);
+    // Numbers of deliveries stay in order: else an acknowledgement of a new one would stand for an old one that nobody took.
+    for (ordinal, text_wanted) in (90..95)
+        .map(|n: u32| n.to_string())
+        .chain(["kept".to_owned()])
+        .chain((95..100).map(|n| n.to_string()))
+        .zip(1_u64..)
+        .map(|(text, ordinal)| (ordinal, text))
+    {
+        let delivery = delivery(&mut source).await;
+        assert_eq!((text(&delivery), delivery.id), (text_wanted, id(1, ordinal)));
+    }
+    source.acknowledge(id(1, 6));
+    assert_eq!(peer.acks(1).await, [1]);
+    let kept = delivery(&mut source).await;
+    assert_eq!((text(&kept).as_str(), kept.id), ("kept", id(1, 12)));
+}
+
+#[tokio::test]
+async fn flow_a_flood_waits_in_the_socket_while_that_is_paused() {
+    let broker = ScriptedBroker::new().await;
+    let mut wanted = options(broker.port, &[("a", "r")]);
+    wanted.loose = LooseBuffer { messages: 10, on_full: OnFull::PauseSocket, pause_max: Some(Duration::from_secs(60)) };
+    let mut source = source(wanted);
+    let mut peer = broker.serve(false).await;
+    ready(&mut source).await;
+    peer.send(flood(500, 1)).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    for n in 0..500 {
+        assert_eq!(text(&delivery(&mut source).await), n.to_string());
+    }
+    assert_eq!(text(&delivery(&mut source).await), "kept");
+    assert_eq!(source.counters().dropped_qos0, 0);
+}
+
+#[tokio::test]
+async fn flow_a_pause_of_the_socket_ends_with_the_patience_of_the_broker() {
+    let broker = ScriptedBroker::new().await;
+    let mut wanted = options(broker.port, &[("a", "r")]);
+    wanted.loose = LooseBuffer { messages: 10, on_full: OnFull::PauseSocket, pause_max: Some(Duration::from_millis(100)) };
+    let mut source = source(wanted);
+    let mut peer = broker.serve(false).await;
+    ready(&mut source).await;
+    peer.send(flood(500, 1)).await;
+    let status = source.status();
+    eventually(|| status.counters().unacknowledged == 1).await;
+    assert_eq!(status.counters().dropped_qos0, 490);
+    for n in 0..10 {
+        assert_eq!(text(&delivery(&mut source).await), n.to_string());
+    }
+    assert_eq!(text(&delivery(&mut source).await), "kept");
+    assert_eq!(status.get().connection.0, 1, "one pause, and no other before there was room");
 }

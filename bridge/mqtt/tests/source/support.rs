@@ -14,6 +14,7 @@ pub fn options(port: u16, filters: &[(&str, &str)]) -> SourceOptions {
     options.session_expiry = 3_600;
     options.reconnect_delay = Duration::from_millis(20);
     options.reconnect_max_delay = Duration::from_millis(200);
+    options.loose.messages = 256;
     options.unmatched_grace = Duration::ZERO;
     // Most tests end connections right after the login, which looks like a rival. What that costs has tests of its own.
     (options.takeover_delay, options.takeover_max_delay) = (Duration::from_millis(1), Duration::from_millis(1));

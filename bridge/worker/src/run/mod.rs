@@ -153,6 +153,7 @@ impl Session {
             epoch: None,
             acknowledge: parts.acknowledge,
             limits: parts.arrival_limits.clone(),
+            ack_hold: parts.ack_hold,
             lanes: if parts.outbox.is_some() { parts.lanes } else { 0 },
             mailbox_poll: parts.mailbox.as_ref().map(|mailbox| mailbox.poll),
             retire_when_drained: matches!(parts.kind, LogKind::Adopted(_)),
@@ -421,6 +422,12 @@ impl Session {
             }
             worker::Effect::Send { batch, leg, entries, delays } => self.send(batch, leg, entries, delays),
             worker::Effect::Park { park, letter } => self.dispatch.park(park, letter),
+            worker::Effect::Reconnect => {
+                if let Some(source) = &mut self.source {
+                    warn!("a limit has held a message for ack_hold_max: making a new connection, by which it comes again");
+                    source.reconnect();
+                }
+            }
             worker::Effect::CloseSource => self.close_source().await,
             worker::Effect::Observe(observation) => self.observe(observation),
             worker::Effect::Finished(end) => self.finished(end),

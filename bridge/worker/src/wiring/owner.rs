@@ -25,7 +25,7 @@ use causeway_core::identity::LogName;
 use causeway_core::mailbox::MailboxName;
 use causeway_core::redrive::Routes;
 use causeway_core::worker::depth::DepthLimit;
-use causeway_core::worker::options::{Delivery, Policy};
+use causeway_core::worker::options::{AckHold, Delivery, Policy};
 use causeway_ports::{Sink, Source};
 use core::time::Duration;
 use std::sync::Arc;
@@ -60,6 +60,8 @@ pub struct OwnerPlan {
     pub acknowledge: Order,
     /// Limits that hold or drop what comes.
     pub arrival_limits: Vec<Limit>,
+    /// For how long they may hold it.
+    pub ack_hold: Option<AckHold>,
     /// How many lanes the log shall have.
     pub lanes: u32,
     /// The mailbox, and how often it is looked into.
@@ -187,6 +189,7 @@ impl OwnerPlan {
             dispatch: Arc::new(dispatch),
             acknowledge: Order::OfArrival,
             arrival_limits: flow::arrival_limits(&config.flow),
+            ack_hold: Some(AckHold::from(&config.flow.inbound)),
             lanes: 1,
             mailbox: (mailbox, options.mailbox_poll.get()),
             limits: LogLimits::from(&options),
@@ -234,6 +237,7 @@ impl OwnerPlan {
             outbox,
             acknowledge: self.acknowledge,
             arrival_limits: self.arrival_limits,
+            ack_hold: self.ack_hold,
             lanes: self.lanes,
             mailbox,
             limits: self.limits,

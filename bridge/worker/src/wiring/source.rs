@@ -4,9 +4,13 @@ use super::WiringError;
 use crate::parts::StartSource;
 use crate::secrets::SecretBoard;
 use async_trait::async_trait;
-use causeway_core::config::model::{ClientIdSuffix, MessageIdSource, ProtocolVersion, Session, SessionMode};
+use causeway_core::config::Span;
+use causeway_core::config::model::{ClientIdSuffix, Inbound, MessageIdSource, ProtocolVersion, Qos0OnFull, Session, SessionMode};
 use causeway_core::config::{ClientCertificate, Config, Credentials, Login, MqttSettings, NoLogin, SecretPlace, TlsSettings, TrustAnchors};
-use causeway_mqtt::{BrokerUrl, CaSource, ClientIdentity, Protocol, Renewal, Secret, Shown, SourceOptions, Subscription, TlsOptions, Will};
+use causeway_mqtt::{
+    BrokerUrl, CaSource, ClientIdentity, LooseBuffer, OnFull, Protocol, Renewal, Secret, Shown, SourceOptions, Subscription, TlsOptions,
+    Will,
+};
 use causeway_ports::{DeliveryId, Source, SourceCounters, SourceEvent};
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
@@ -92,6 +96,18 @@ pub fn source_options(config: &Config, session: &Session, part: &str, secrets: &
     mqtt_plan(config, session, part)?.named(part, secrets)
 }
 
+fn loose_buffer(inbound: &Inbound) -> LooseBuffer {
+    LooseBuffer {
+        messages: inbound.qos0_buffer_messages as usize,
+        on_full: match inbound.qos0_on_full {
+            Qos0OnFull::DropNewest => OnFull::DropNewest,
+            Qos0OnFull::DropOldest => OnFull::DropOldest,
+            Qos0OnFull::PauseSocket => OnFull::PauseSocket,
+        },
+        pause_max: inbound.socket_pause_max.map(Span::get),
+    }
+}
+
 /// The same, but for what is drawn at random.
 ///
 /// # Errors
@@ -111,6 +127,8 @@ pub(super) fn mqtt_plan(config: &Config, session: &Session, part: &str) -> Resul
     options.session_expiry = settings.session_expiry_seconds;
     options.keep_alive = settings.keep_alive.unwrap_or_default();
     options.receive_maximum = settings.receive_maximum;
+    options.loose = loose_buffer(&config.flow.inbound);
+    options.tcp_receive_buffer = config.flow.inbound.tcp_receive_buffer_kib * 1_024;
     options.max_packet_bytes = settings.max_packet_bytes;
     options.connect_timeout = settings.connect_timeout;
     options.reconnect_timeout = settings.reconnect_timeout;

@@ -475,6 +475,12 @@ pub const ROWS: &[Row] = &[
         Refused("E_LIMIT_LOSS"),
     )
     .along(&["flow.limits[].on_exceed"]),
+    set("flow.inbound.ack_hold_max", ALONE, "10s", In(Owners)),
+    set("flow.inbound.ack_hold_action", ALONE, "disconnect", In(Owners)),
+    set("flow.inbound.qos0_buffer_messages", ALONE, "7", In(Owners)),
+    set("flow.inbound.qos0_on_full", ALONE, "drop_oldest", In(Owners)),
+    set("flow.inbound.socket_pause_max", &[ONE, "flow: { inbound: { qos0_on_full: pause_socket } }"], "2s", In(Owners)),
+    set("flow.inbound.tcp_receive_buffer_kib", ALONE, "64", In(Owners)),
     set("flow.outbound.pace", ALONE, "100:1", In(Owners)),
     // Routes.
     rename("routes[].id", ALONE, "the-route", "another", In(Owners)),

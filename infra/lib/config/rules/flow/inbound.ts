@@ -3,13 +3,78 @@ import { isClustered, optionalNanos } from "../../model.ts";
 import type { Check } from "../check.ts";
 
 const UNSHARE_AFTER = "flow.inbound.unshare_after";
+/** The keep-alive where a session names none, in seconds. */
+const KEEP_ALIVE = 30;
 const SECOND = 1_000_000_000n;
 
 export interface Inbound {
   unshare_after?: string;
+  ack_hold_max?: string;
+  ack_hold_action?: string;
+  qos0_buffer_messages?: number;
+  qos0_on_full?: string;
+  socket_pause_max?: string;
+  tcp_receive_buffer_kib?: number;
 }
 
 export function checkInbound(check: Check): void {
+  ackHold(check);
+  qos0(check);
+  unshare(check);
+}
+
+function ackHold(check: Check): void {
+  const { config } = check;
+  const inbound = config.flow?.inbound;
+  if ((optionalNanos(inbound?.ack_hold_max) ?? 0n) > 1_800n * SECOND) {
+    check.error(
+      "E_ACK_HOLD_MAX",
+      "flow.inbound.ack_hold_max",
+      "ack_hold_max is above 30m: brokers give a message up that is not acknowledged for long",
+      "write a duration up to `30m`",
+    );
+  }
+  if (inbound?.ack_hold_action === "park" && config.stores?.outbox === undefined) {
+    check.error(
+      "E_NO_OUTBOX",
+      "flow.inbound.ack_hold_action",
+      "what is parked is kept in the outbox, and there is none",
+      "configure `stores.outbox`, or write `ack_hold_action: disconnect`",
+      ["stores.outbox"],
+    );
+  }
+}
+
+function qos0(check: Check): void {
+  const inbound = check.config.flow?.inbound;
+  check.range("flow.inbound.qos0_buffer_messages", inbound?.qos0_buffer_messages, 0, 100_000);
+  check.range("flow.inbound.tcp_receive_buffer_kib", inbound?.tcp_receive_buffer_kib, 0, 16_384);
+  const pause = optionalNanos(inbound?.socket_pause_max);
+  if (pause === undefined) return;
+  const at = "flow.inbound.socket_pause_max";
+  const keepAlives = (check.config.sessions ?? []).map(
+    (session) => BigInt(session.options?.session?.keep_alive ?? KEEP_ALIVE) * SECOND,
+  );
+  if (inbound?.qos0_on_full !== "pause_socket") {
+    check.error(
+      "E_SOCKET_PAUSE",
+      at,
+      "socket_pause_max means nothing unless `qos0_on_full: pause_socket`",
+      "remove it, or write `qos0_on_full: pause_socket`",
+      ["flow.inbound.qos0_on_full"],
+    );
+  } else if (pause === 0n || keepAlives.some((keepAlive) => keepAlive > 0n && pause >= keepAlive)) {
+    check.error(
+      "E_SOCKET_PAUSE",
+      at,
+      "the broker takes a client for dead that says nothing for one and a half times keep_alive",
+      "write a duration above zero and below the keep_alive of every session",
+      ["sessions"],
+    );
+  }
+}
+
+function unshare(check: Check): void {
   const after = optionalNanos(check.config.flow?.inbound?.unshare_after);
   if (after === undefined) return;
   if (after < 2n * SECOND || after > 3_600n * SECOND) {

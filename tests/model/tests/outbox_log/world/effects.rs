@@ -110,6 +110,7 @@ impl World {
                 self.nodes[node].parks.insert(park, letter.id);
                 self.request(node, Kind::Park(park, letter.id));
             }
+            Effect::Reconnect => panic!("nothing is held for long in this model"),
             Effect::CloseSource => {
                 self.nodes[node].source_open = false;
                 self.give_back(node);

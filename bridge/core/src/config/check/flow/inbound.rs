@@ -1,15 +1,78 @@
 //! Rules of `flow.inbound`.
 
 use super::Check;
-use crate::config::model::SessionMode;
+use crate::config::model::{AckHoldAction, Qos0OnFull, SessionMode};
 use core::time::Duration;
 
+/// Half of what AWS IoT documents as the time for which it repeats what is not acknowledged.
+const ACK_HOLD_MOST: Duration = Duration::from_secs(1_800);
 const UNSHARE_AFTER: &str = "flow.inbound.unshare_after";
 /// What another process wrote of itself has to be readable by then.
 const LEAST: Duration = Duration::from_secs(2);
 const MOST: Duration = Duration::from_secs(3_600);
 
 pub(super) fn check(check: &mut Check<'_>) {
+    ack_hold(check);
+    qos0(check);
+    unshare(check);
+}
+
+fn ack_hold(check: &mut Check<'_>) {
+    const AT: &str = "flow.inbound.ack_hold_action";
+    let config = check.config;
+    let inbound = &config.flow.inbound;
+    if inbound.ack_hold_max.get() > ACK_HOLD_MOST {
+        check.error(
+            "E_ACK_HOLD_MAX",
+            "flow.inbound.ack_hold_max",
+            &[],
+            "ack_hold_max is above 30m: brokers give a message up that is not acknowledged for long",
+            "write a duration up to `30m`",
+        );
+    }
+    if inbound.ack_hold_action == AckHoldAction::Park && check.is_set(AT) && config.stores.outbox.is_none() {
+        check.error(
+            "E_NO_OUTBOX",
+            AT,
+            &["stores.outbox"],
+            "what is parked is kept in the outbox, and there is none",
+            "configure `stores.outbox`, or write `ack_hold_action: disconnect`",
+        );
+    }
+}
+
+fn qos0(check: &mut Check<'_>) {
+    const PAUSE: &str = "flow.inbound.socket_pause_max";
+    let config = check.config;
+    let inbound = &config.flow.inbound;
+    check.range("flow.inbound.qos0_buffer_messages", u64::from(inbound.qos0_buffer_messages), 0, 100_000);
+    check.range("flow.inbound.tcp_receive_buffer_kib", u64::from(inbound.tcp_receive_buffer_kib), 0, 16_384);
+    let Some(pause) = inbound.socket_pause_max else { return };
+    if inbound.qos0_on_full != Qos0OnFull::PauseSocket {
+        check.error(
+            "E_SOCKET_PAUSE",
+            PAUSE,
+            &["flow.inbound.qos0_on_full"],
+            "socket_pause_max means nothing unless `qos0_on_full: pause_socket`",
+            "remove it, or write `qos0_on_full: pause_socket`",
+        );
+    } else if pause.is_zero()
+        || config
+            .sessions
+            .iter()
+            .any(|session| session.mqtt().keep_alive.is_some_and(|keep_alive| keep_alive > Duration::ZERO && pause.get() >= keep_alive))
+    {
+        check.error(
+            "E_SOCKET_PAUSE",
+            PAUSE,
+            &["sessions"],
+            "the broker takes a client for dead that says nothing for one and a half times keep_alive",
+            "write a duration above zero and below the keep_alive of every session",
+        );
+    }
+}
+
+fn unshare(check: &mut Check<'_>) {
     let Some(after) = check.config.flow.inbound.unshare_after else { return };
     if !(LEAST..=MOST).contains(&after.get()) {
         check.error(

@@ -4,7 +4,7 @@ mod inbound;
 mod limits;
 mod outbound;
 
-pub use inbound::Inbound;
+pub use inbound::{AckHoldAction, Inbound, Qos0OnFull};
 pub use limits::{FlowLimit, LimitAction, LimitMode, LimitScope};
 pub use outbound::Outbound;
 
