@@ -473,7 +473,8 @@ pub const ROWS: &[Row] = &[
         Some("true"),
         "false",
         Refused("E_LIMIT_LOSS"),
-    ),
+    )
+    .along(&["flow.limits[].on_exceed"]),
     set("flow.outbound.pace", ALONE, "100:1", In(Owners)),
     // Routes.
     rename("routes[].id", ALONE, "the-route", "another", In(Owners)),
