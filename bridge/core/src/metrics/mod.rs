@@ -7,6 +7,7 @@ pub mod emf;
 
 pub use catalog::{CATALOG, Metric};
 
+use crate::flow::quota::NodeCounters;
 use crate::ingress::Unknown;
 use crate::outcome::FaultCode;
 
@@ -116,6 +117,10 @@ pub enum Label {
     PostResult,
     /// Why nobody is known to own a session.
     UnknownOwner,
+    /// What a draw from the bridge's budget brought.
+    DrawResult,
+    /// Why a call to its store failed.
+    DrawFailure,
 }
 
 impl Label {
@@ -136,6 +141,8 @@ impl Label {
             Self::Receiver => "receiver",
             Self::PostResult => "result",
             Self::UnknownOwner => "reason",
+            Self::DrawResult => "result",
+            Self::DrawFailure => "cause",
         }
     }
 
@@ -156,6 +163,8 @@ impl Label {
             Self::Receiver => "Receiver",
             Self::PostResult => "Result",
             Self::UnknownOwner => "Reason",
+            Self::DrawResult => "Result",
+            Self::DrawFailure => "Cause",
         }
     }
 
@@ -174,6 +183,8 @@ impl Label {
             Self::FailoverStart => Some(FailoverStart::ALL.iter().map(|start| start.as_str()).collect()),
             Self::PostResult => Some(PostResult::ALL.iter().map(|result| result.as_str()).collect()),
             Self::UnknownOwner => Some(Unknown::ALL.iter().map(|why| why.as_str()).collect()),
+            Self::DrawResult => Some(NodeCounters::DRAW_RESULTS.to_vec()),
+            Self::DrawFailure => Some(NodeCounters::FAILURES.to_vec()),
         }
     }
 }

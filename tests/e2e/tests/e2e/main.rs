@@ -16,6 +16,7 @@ mod dispatch;
 mod evidence;
 mod exclusive;
 mod fifo;
+mod flow_quota;
 mod flow_reports;
 mod flow_shared;
 mod functions;
