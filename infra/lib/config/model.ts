@@ -17,8 +17,8 @@ export interface BridgeConfig {
   bindings?: Binding[];
   processors?: Processor[];
   routes?: Route[];
-  http?: Http;
   flow?: Flow;
+  http?: Http;
 }
 
 export interface Bridge {

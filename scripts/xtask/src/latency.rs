@@ -32,6 +32,7 @@ const PATHS: [&str; 15] = [
     "/",
     "/page.js",
     "/charts.js",
+    "/flow.js",
     "/page.css",
     "/metrics",
     "/api/v1/monitor/live",

@@ -141,6 +141,18 @@ catalog! {
             "Logs of processes that are gone which this one drained and closed: of sessions that are not owned exclusively.";
         AdmissionPaused = Gauge None [Session] "admission_paused" "AdmissionPaused"
             "1 while admission is held back because memory, the log, or the outbox of a route (max_outbox_depth) is full.";
+        HeldMessages = Gauge Count [Session] "held_messages" "HeldMessages"
+            "Messages that came and wait, unacknowledged, until a limit admits the first of them.";
+        Held = Counter Count [Session, LimitReason] "held_total" "Held"
+            "Times that a message had to wait, unacknowledged, with everything that came after it, by the kind of limit.";
+        AckHold = Gauge Seconds [Session] "ack_hold_seconds" "AckHold"
+            "For how long the oldest message that waits for a limit has been unacknowledged; 0 where none waits.";
+        ParkedMessages = Gauge Count [Session] "parked_messages" "ParkedMessages"
+            "Messages that came and wait until a limit of what is sent admits them, among those in memory; others pass them.";
+        Parked = Counter Count [Session, LimitReason] "parked_total" "Parked"
+            "Messages that had to wait until a limit of what is sent admitted them, for each destination, by the kind of limit.";
+        LimitKeyMissing = Counter Count [Session] "limit_key_missing_total" "LimitKeyMissing"
+            "Messages that lacked what a limit that holds or drops takes its key from: they share one budget.";
         MqttReceived = Counter Count [Session] "mqtt_received_total" "MQTTReceived"
             "Messages that the source handed over.";
         MqttAcknowledged = Counter Count [Session] "mqtt_acknowledged_total" "MQTTAcknowledged"

@@ -7,6 +7,7 @@ pub mod emf;
 
 pub use catalog::{CATALOG, Metric};
 
+use crate::flow::Reason;
 use crate::flow::quota::NodeCounters;
 use crate::ingress::Unknown;
 use crate::outcome::FaultCode;
@@ -121,6 +122,8 @@ pub enum Label {
     DrawResult,
     /// Why a call to its store failed.
     DrawFailure,
+    /// Which kind of limit made a message wait.
+    LimitReason,
 }
 
 impl Label {
@@ -140,7 +143,7 @@ impl Label {
             Self::FailoverStart => "start",
             Self::Receiver => "receiver",
             Self::PostResult => "result",
-            Self::UnknownOwner => "reason",
+            Self::UnknownOwner | Self::LimitReason => "reason",
             Self::DrawResult => "result",
             Self::DrawFailure => "cause",
         }
@@ -162,7 +165,7 @@ impl Label {
             Self::FailoverStart => "Start",
             Self::Receiver => "Receiver",
             Self::PostResult => "Result",
-            Self::UnknownOwner => "Reason",
+            Self::UnknownOwner | Self::LimitReason => "Reason",
             Self::DrawResult => "Result",
             Self::DrawFailure => "Cause",
         }
@@ -185,6 +188,7 @@ impl Label {
             Self::UnknownOwner => Some(Unknown::ALL.iter().map(|why| why.as_str()).collect()),
             Self::DrawResult => Some(NodeCounters::DRAW_RESULTS.to_vec()),
             Self::DrawFailure => Some(NodeCounters::FAILURES.to_vec()),
+            Self::LimitReason => Some(Reason::ALL.iter().map(|reason| reason.name()).collect()),
         }
     }
 }

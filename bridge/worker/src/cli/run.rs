@@ -22,6 +22,7 @@ use crate::telemetry::emf::Exporter;
 use crate::telemetry::logs;
 use crate::wiring::{self, ProcessPlan, Purpose, Shared, StoreSet, WiringError};
 use causeway_core::config::{Config, Loaded};
+use causeway_core::flow::capacity;
 use causeway_core::outcome::{Fault, FaultClass, FaultCode};
 use causeway_core::timing::Nanos;
 use causeway_ports::{Leases, MemberRecord, Sink, SystemClock};
@@ -149,6 +150,7 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
     let exporter = process.embedded_metrics.then(|| Exporter::new(&process.bridge, &instance_id));
     info!(bridge = %process.bridge, instance = %instance_id, version = env!("CARGO_PKG_VERSION"), sessions = sessions.len(), monitor = %process.monitor_addr, "starting");
     log_budgets(config);
+    warn_of_capacity(config);
     let program = Program {
         sessions,
         adoption,
@@ -241,6 +243,22 @@ fn control_of(
 }
 
 /// Says at every start what a failover may cost at most, whether an objective is declared or not.
+/// Says where the configuration can come to need more memory than this process has.
+fn warn_of_capacity(config: &Config) {
+    let Some(limit) = memory_limit() else { return };
+    for warning in capacity::warnings(&capacity::bounds(config), limit) {
+        warn!(memory_limit = limit, "{warning}; `causeway check` shows every bound");
+    }
+}
+
+/// How much memory the kernel gives the process's control group, in bytes, where it limits it: on Fargate and in most containers.
+fn memory_limit() -> Option<u64> {
+    let places = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
+    let told = places.iter().find_map(|place| std::fs::read_to_string(place).ok())?;
+    // Version 1 tells of no limit with a number that no machine has.
+    told.trim().parse().ok().filter(|limit| *limit < 1 << 50)
+}
+
 fn log_budgets(config: &Config) {
     let seconds = |nanos: Nanos| Duration::from_nanos(nanos.unsigned_abs()).as_secs_f64();
     for session in config.budgets() {

@@ -3,9 +3,11 @@
 use super::Metrics;
 use crate::parts::NamedSinks;
 use crate::status::{BridgeStatus, QuotaStatus, RouteStatus, SessionStatus, StatusBoard};
+use causeway_core::flow::Reason;
 use causeway_core::metrics::{Kind, Metric};
 use causeway_core::units::UnixMillis;
 use causeway_ports::Outbox;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Where [`collect`] reads from.
@@ -91,6 +93,7 @@ impl Collector {
         }
         self.set(Metric::AdoptedLogs, labels, session.adopted_logs);
         self.set(Metric::AdmissionPaused, labels, u64::from(session.paused));
+        self.limits(session);
         let source = &session.source;
         self.set(Metric::MqttReceived, labels, source.received);
         self.set(Metric::MqttAcknowledged, labels, source.acknowledged);
@@ -121,6 +124,20 @@ impl Collector {
         }
         for (cause, count) in counters.failures() {
             self.set(Metric::QuotaFailures, &[session, cause], count);
+        }
+    }
+
+    fn limits(&self, session: &SessionStatus) {
+        let id = session.id.as_str();
+        self.set(Metric::HeldMessages, &[id], session.held_up);
+        self.set(Metric::ParkedMessages, &[id], session.parked);
+        self.set(Metric::LimitKeyMissing, &[id], session.limit_keys_missing);
+        let held_for = session.held_up_since.map_or(0.0, |since| session.beat_at.since(since).as_secs_f64());
+        self.metrics.0.set(Metric::AckHold, &[id], held_for);
+        for reason in Reason::ALL {
+            let of = |totals: &BTreeMap<&'static str, u64>| totals.get(reason.name()).copied().unwrap_or(0);
+            self.set(Metric::Held, &[id, reason.name()], of(&session.held_up_total));
+            self.set(Metric::Parked, &[id, reason.name()], of(&session.parked_total));
         }
     }
 

@@ -16,6 +16,8 @@ mod dispatch;
 mod evidence;
 mod exclusive;
 mod fifo;
+mod flow_limits;
+mod flow_page;
 mod flow_quota;
 mod flow_reports;
 mod flow_shared;

@@ -14,14 +14,17 @@ export function checkPairs(check: Check, path: string, text: unknown): void {
     const number = index + 1;
     if (count === 0 || seconds === 0) {
       const message = `pair ${number} is not COUNT:SECONDS, two whole numbers above zero`;
-      return check.error("E_LIMIT_SYNTAX", path, message, "write COUNT:SECONDS, and a comma between pairs");
+      check.error("E_LIMIT_SYNTAX", path, message, "write COUNT:SECONDS, and a comma between pairs");
+      return;
     }
     if (count > MOST || seconds > LONGEST) {
-      return check.error("E_LIMIT_RANGE", path, `pair ${number} is out of range`, "write a smaller number");
+      check.error("E_LIMIT_RANGE", path, `pair ${number} is out of range`, "write a smaller number");
+      return;
     }
     if (seen.has(seconds)) {
       const message = `pair ${number} has the same time as an earlier one`;
-      return check.error("E_LIMIT_DUP", path, message, "write one pair for each time");
+      check.error("E_LIMIT_DUP", path, message, "write one pair for each time");
+      return;
     }
     seen.add(seconds);
   }
