@@ -476,7 +476,8 @@ export class AlarmSpecs {
         threshold: 1,
         periods: 5,
         missing: quiet,
-        description: "A process has not reached the store of the bridge's budget for 5 minutes: outage_policy says what it admits.",
+        description:
+          "A process has not reached the store of the bridge's budget for 5 minutes: outage_policy says what it admits.",
       },
       {
         entry: "QuotaReached",
