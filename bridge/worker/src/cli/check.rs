@@ -48,13 +48,12 @@ fn answer(args: &Args) -> (String, u8) {
     let code = if valid { 0 } else { files::UNUSABLE };
     let bounds = examined.config.as_ref().filter(|_| valid).map(capacity::bounds).unwrap_or_default();
     let hints = examined.config.as_ref().and_then(hints);
-    let not_built = examined.clone().into_loaded().map(|loaded| causeway_core::config::not_built(&loaded)).unwrap_or_default();
     if args.json {
         let shown = if valid { budgets.iter().map(budget::as_json).collect() } else { Vec::new() };
         return (
             format!(
                 "{:#}\n",
-                json!({ "valid": valid, "faults": files::as_json(&examined.faults), "budgets": shown, "capacity": capacity_as_json(&bounds), "not_built": files::as_json(&not_built), "hints": hints })
+                json!({ "valid": valid, "faults": files::as_json(&examined.faults), "budgets": shown, "capacity": capacity_as_json(&bounds), "hints": hints })
             ),
             code,
         );
@@ -75,12 +74,6 @@ fn answer(args: &Args) -> (String, u8) {
     text.push_str(&capacity_table(&bounds));
     if let Some(hints) = hints {
         text.push_str(&format!("\n{hints}\n"));
-    }
-    if !not_built.is_empty() {
-        text.push_str("\n`run` of this release refuses what it does not do yet:\n");
-        for fault in &not_built {
-            text.push_str(&format!("  {}  {}\n", fault.at, fault.path));
-        }
     }
     (text, code)
 }

@@ -64,7 +64,7 @@ pub struct RunArgs {
 /// # Errors
 /// An unusable configuration, before anything has started.
 pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
-    let loaded = load::load_built(&args.config)?;
+    let loaded = load::load(&args.config)?;
     let config = &loaded.config;
     let process = ProcessPlan::of(config);
     start_logs(&process, &loaded);
@@ -114,7 +114,7 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
     let mut sessions = wiring::sessions(config, &stores, &sinks, aws.as_ref(), &shared)?;
     let key = process.monitor_key.as_ref().map(|key| wiring::secret_token("http.monitor_api_key", key, &secrets)).transpose()?;
     let hint_token = process.hint_token.as_ref().map(|token| wiring::secret_token("http.hint_token", token, &secrets)).transpose()?;
-    let posts = wiring::post_board(&process.posts, &sessions, &shared)?;
+    let posts = wiring::post_board(&process.posts, &process.proxies, &sessions, &shared)?;
     let transport = transport.map(|listener| (transport_of(hint_token, posts, &shared.hints), listener));
     let adoption = wiring::adoption(config, &mut sessions, &shared);
     let membership = stores.leases.clone().zip(process.member_interval);
@@ -138,7 +138,7 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
     let admin = match &process.admin {
         Some(plan) => {
             let desk = wiring::desk(config, &stores, &sinks, &shared, fleet.clone())?;
-            Some(Admin::new(plan.named_keys(&secrets)?, listeners.origins_of_admin(&process), desk))
+            Some(Admin::new(plan.named_keys(&secrets)?, listeners.origins_of_admin(&process), desk).behind(process.proxies.clone()))
         }
         None => None,
     };
