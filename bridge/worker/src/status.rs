@@ -6,6 +6,7 @@
 pub use crate::levels::{ProcessRole, ReadinessLevel, ServiceLevel};
 use causeway_core::drain::breaker::Circuit;
 use causeway_core::fleet::FleetView;
+use causeway_core::flow::quota::NodeCounters;
 use causeway_core::identity::Epoch;
 use causeway_core::member::LeaseCounters;
 pub use causeway_core::metrics::DropReason;
@@ -130,6 +131,24 @@ pub struct OutboxDepth {
     pub oldest_received_at: Option<UnixMillis>,
 }
 
+/// A session's part in the budget of the whole bridge.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct QuotaStatus {
+    /// The budget's name.
+    pub name: String,
+    /// Tokens and seconds, as they were written.
+    pub rate: String,
+    /// Tokens at hand.
+    pub tokens_local: u64,
+    /// Whether the budget's store cannot be asked.
+    pub degraded: bool,
+    /// Since when the notice stands that the budget is spent.
+    pub reached_since: Option<UnixMillis>,
+    /// What it did since the start of the process.
+    #[serde(skip)]
+    pub counters: NodeCounters,
+}
+
 /// One session as its owner loop sees it.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct SessionStatus {
@@ -179,6 +198,8 @@ pub struct SessionStatus {
     pub parked: u64,
     /// Messages that lacked the key of a limit, once for each such limit.
     pub limit_keys_missing: u64,
+    /// Its part in the budget of the whole bridge; `None` where there is none.
+    pub quota: Option<QuotaStatus>,
     /// Whether the log's store does not take what it is given: it is away, or its disk is full.
     pub store_failing: bool,
     /// Its lease; `None` where this process is the session's only candidate.

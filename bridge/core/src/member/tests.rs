@@ -59,6 +59,7 @@ fn options() -> (MemberOptions, OwnerOptions) {
         epoch: None,
         acknowledge: Order::OfArrival,
         limits: Vec::new(),
+        quota: None,
         lanes: 1,
         mailbox_poll: None,
         retire_when_drained: false,

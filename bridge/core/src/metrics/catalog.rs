@@ -169,6 +169,22 @@ catalog! {
             "Connections after the first.";
         MqttConnectFailures = Counter Count [Session] "mqtt_connect_failures_total" "MQTTConnectFailures"
             "Attempts that did not lead to a connection.";
+        QuotaTokensLocal = Gauge Count [Session] "quota_tokens_local" "QuotaTokensLocal"
+            "Tokens of the bridge's budget that the session has at hand.";
+        QuotaCharged = Counter Count [Session] "quota_charged_total" "QuotaCharged"
+            "Tokens charged: one for each message, and one for each of its destinations.";
+        QuotaUnmetered = Counter Count [Session] "quota_unmetered_total" "QuotaUnmetered"
+            "Tokens admitted without a budget, while its store was away and outage_policy says fail_open.";
+        QuotaReturned = Counter Count [Session] "quota_returned_total" "QuotaReturned"
+            "Tokens given back because nobody waited for them.";
+        QuotaDraws = Counter Count [Session, DrawResult] "quota_draws_total" "QuotaDraws"
+            "Draws from the bridge's budget, by what they brought: all that was asked for, less, nothing, or no answer.";
+        QuotaDegraded = Gauge Count [Session] "quota_degraded" "QuotaDegraded"
+            "1 while the store of the bridge's budget cannot be asked.";
+        QuotaFailures = Counter Count [Session, DrawFailure] "quota_degraded_total" "QuotaFailures"
+            "Calls to the store of the bridge's budget that failed: refused, or without an answer in time.";
+        QuotaReached = Gauge Count [Session] "quota_reached" "QuotaReached"
+            "1 while the notice stands that the bridge's budget is spent: until somebody acknowledges it, or its time is over.";
         SessionResumeLost = Counter Count [Session] "mqtt_session_resume_lost_total" "SessionResumeLost"
             "Connections that found the broker without the session it should have kept: messages may be lost there.";
         MqttPoison = Counter Count [Session] "mqtt_ingress_poison_dropped_total" "MQTTIngressPoisonDropped"

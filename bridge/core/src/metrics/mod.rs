@@ -8,6 +8,7 @@ pub mod emf;
 pub use catalog::{CATALOG, Metric};
 
 use crate::flow::Reason;
+use crate::flow::quota::NodeCounters;
 use crate::ingress::Unknown;
 use crate::outcome::FaultCode;
 
@@ -117,6 +118,10 @@ pub enum Label {
     PostResult,
     /// Why nobody is known to own a session.
     UnknownOwner,
+    /// What a draw from the bridge's budget brought.
+    DrawResult,
+    /// Why a call to its store failed.
+    DrawFailure,
     /// Which kind of limit made a message wait.
     LimitReason,
 }
@@ -139,6 +144,8 @@ impl Label {
             Self::Receiver => "receiver",
             Self::PostResult => "result",
             Self::UnknownOwner | Self::LimitReason => "reason",
+            Self::DrawResult => "result",
+            Self::DrawFailure => "cause",
         }
     }
 
@@ -159,6 +166,8 @@ impl Label {
             Self::Receiver => "Receiver",
             Self::PostResult => "Result",
             Self::UnknownOwner | Self::LimitReason => "Reason",
+            Self::DrawResult => "Result",
+            Self::DrawFailure => "Cause",
         }
     }
 
@@ -177,6 +186,8 @@ impl Label {
             Self::FailoverStart => Some(FailoverStart::ALL.iter().map(|start| start.as_str()).collect()),
             Self::PostResult => Some(PostResult::ALL.iter().map(|result| result.as_str()).collect()),
             Self::UnknownOwner => Some(Unknown::ALL.iter().map(|why| why.as_str()).collect()),
+            Self::DrawResult => Some(NodeCounters::DRAW_RESULTS.to_vec()),
+            Self::DrawFailure => Some(NodeCounters::FAILURES.to_vec()),
             Self::LimitReason => Some(Reason::ALL.iter().map(|reason| reason.name()).collect()),
         }
     }

@@ -157,7 +157,8 @@ impl Owner {
             deliveries: Deliveries::new(options.acknowledge),
             spill: Spill::default(),
             waiting: Waiting::default(),
-            admission: Admission::new(options.limits.clone()),
+            // Who only drains what another left takes nothing in.
+            admission: Admission::new(options.limits.clone(), options.quota.clone().filter(|_| !options.retire_when_drained)),
             act_until: None,
             effects: Vec::new(),
             options,
@@ -203,11 +204,15 @@ impl Owner {
             Event::Parked { park, outcome } => self.parked(now, park, outcome),
             Event::MailRead(answer) => self.mail_read(now, answer),
             Event::MailHint => self.mail.hint(),
+            Event::Quota(reply) => self.quota_replied(now, wall, reply),
+            Event::QuotaNodes(nodes) => self.know_quota_nodes(nodes),
+            Event::QuotaSeen => self.quota_seen(now),
             Event::Tick => {}
             Event::Shutdown { drain_until } => {
                 self.stage = Stage::Draining { until: drain_until };
                 self.lanes.iter_mut().for_each(|lane| lane.writer.flush());
                 self.forget_mail();
+                self.stop_quota();
             }
         }
         if self.stage != Stage::Finished {
@@ -230,6 +235,7 @@ impl Owner {
             self.mail.wake_at().filter(|_| self.stage == Stage::Running),
             self.change.wake_at(),
             self.spill.wake_at(),
+            self.admission.quota.as_ref().and_then(crate::flow::quota::Node::wake_at).filter(|_| self.stage == Stage::Running),
             self.admission.wake_at().filter(|_| self.stage == Stage::Running),
             self.depth_wake_at().filter(|_| self.stage == Stage::Running),
             until,
@@ -447,6 +453,7 @@ impl Owner {
             self.effects.push(Effect::Log { lane: LaneId(0), call });
         }
         self.admit_arrived(now, wall);
+        self.settle_quota(now, wall);
         self.spill_overdue(now);
         self.write(now, wall);
         if self.is_open() {

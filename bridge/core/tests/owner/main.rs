@@ -10,6 +10,7 @@ mod fates;
 mod figures;
 mod flow_admission;
 mod flow_pacing;
+mod flow_quota;
 mod holding;
 mod keeping;
 mod lanes;

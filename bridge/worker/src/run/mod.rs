@@ -11,6 +11,7 @@ use crate::parts::{LegParts, LogKind, SessionParts};
 use crate::status::{BEAT_INTERVAL, LastFault, LeaseStatus, LogPhase, RefusedFilter, ServiceLevel, SessionStatus};
 use crate::telemetry::AppendResult;
 use causeway_core::drain::{BatchId, BatchLimits};
+use causeway_core::flow::quota::NodeCounters;
 use causeway_core::flow::share::Change;
 use causeway_core::lease::row::HOUSEKEEPING;
 use causeway_core::log::writer::WriterEnd;
@@ -134,6 +135,8 @@ struct Session {
     told_level: Option<ServiceLevel>,
     /// The term whose way to full service has been told.
     told_failover: Option<Term>,
+    /// What nodes of earlier terms did.
+    quota_before: NodeCounters,
     /// Whether the last send that ended was not accepted.
     sending_fails: bool,
     last_logged: Option<(FaultCode, Instant)>,
@@ -153,6 +156,7 @@ impl Session {
             epoch: None,
             acknowledge: parts.acknowledge,
             limits: parts.arrival_limits.clone(),
+            quota: parts.quota.as_ref().map(|quota| quota.options.clone()),
             lanes: if parts.outbox.is_some() { parts.lanes } else { 0 },
             mailbox_poll: parts.mailbox.as_ref().map(|mailbox| mailbox.poll),
             retire_when_drained: matches!(parts.kind, LogKind::Adopted(_)),
@@ -197,6 +201,7 @@ impl Session {
             due_since: None,
             told_level: None,
             told_failover: None,
+            quota_before: NodeCounters::default(),
             sending_fails: false,
             last_logged: None,
             unsettled: 0,
@@ -224,6 +229,7 @@ impl Session {
         let mailed =
             self.parts.mailbox.as_ref().filter(|_| self.engine.owner().is_some() && !matches!(self.parts.kind, LogKind::Adopted(_)));
         let mailed = mailed.map(|mailbox| &*mailbox.mailed);
+        let quota = self.parts.quota.as_mut().map(|quota| &mut quota.seen);
         let (term, source, lease, groups) = (self.term, &mut self.source, &mut self.lease, &mut self.groups);
         tokio::select! {
             biased;
@@ -231,6 +237,7 @@ impl Session {
             event = next_answer(lease) => Input::Engine(event),
             () = told(hint), if !self.stopping => Input::Engine(Event::Hint),
             () = told(asked), if !self.stopping => Input::Engine(Event::StepDown),
+            () = quota_seen(quota) => Input::Engine(Event::Owner(term, worker::Event::QuotaSeen)),
             () = told(mailed) => Input::Engine(Event::Owner(term, worker::Event::MailHint)),
             () = looked(groups) => Input::Looked,
             event = self.dispatch.next() => Input::Engine(Event::Owner(term, event)),
@@ -414,6 +421,7 @@ impl Session {
         match effect {
             worker::Effect::Log { lane, call } => self.dispatch.call(lane, call),
             worker::Effect::ReadMail { limit } => self.dispatch.read_mail(limit),
+            worker::Effect::Quota(call) => self.dispatch.quota(call),
             worker::Effect::Acknowledge(delivery) => {
                 if let Some(source) = &mut self.source {
                     source.acknowledge(delivery);
@@ -441,6 +449,7 @@ impl Session {
             Part::Owner { term, version } => {
                 self.term = *term;
                 self.term_began = self.now();
+                self.quota_before = self.status.quota.as_ref().map_or(self.quota_before, |quota| quota.counters);
                 self.dispatch = Dispatch::new(&self.parts);
                 self.returned = false;
                 self.status.log = LogPhase::Opening;
@@ -567,6 +576,12 @@ impl Session {
                 }
                 warn!(route = %route_of(leg), "as many messages as max_outbox_depth wait in the outbox: nothing more is taken in until there is room");
             }
+            Observation::QuotaReached => {
+                self.dirty = true;
+                warn!(
+                    "the budget of the bridge is spent: messages wait, not acknowledged, until there are tokens again; nothing is lost meanwhile"
+                );
+            }
             Observation::StoreFault(fault) => self.fault("outbox", &fault),
             Observation::DeadLetterFault(fault) => self.fault("dead letters", &fault),
         }
@@ -644,6 +659,16 @@ async fn told(place: Option<&Notify>) {
         Some(place) => place.notified().await,
         None => core::future::pending().await,
     }
+}
+
+/// Somebody has seen the notice of a spent budget; never, where there is no budget. Cancel-safe.
+async fn quota_seen(seen: Option<&mut watch::Receiver<u64>>) {
+    if let Some(seen) = seen
+        && seen.changed().await.is_ok()
+    {
+        return;
+    }
+    core::future::pending().await
 }
 
 /// The next event of the source; never, while there is none.

@@ -3,9 +3,9 @@
 use super::Session;
 use super::engine::Event;
 use crate::parts::{Adopted, LegParts, LogKind};
-use crate::status::{DropReason, Failover, LogPhase, OutboxDepth, RouteStatus, ServiceLevel, SessionRole};
+use crate::status::{DropReason, Failover, LogPhase, OutboxDepth, QuotaStatus, RouteStatus, ServiceLevel, SessionRole};
 use causeway_core::lease::row::OwnerFacts;
-use causeway_core::units::UnixMillis;
+use causeway_core::units::{Instant, UnixMillis};
 use causeway_core::worker::counters::{self, LegCounters};
 use causeway_core::worker::{OwnerStatus, Phase};
 use core::time::Duration;
@@ -22,6 +22,7 @@ impl Session {
         let owner = self.engine.owner().map(|(_, owner)| owner.status(wall));
         self.status.role = if owner.is_some() { SessionRole::Owner } else { SessionRole::Standby };
         self.status.draining = self.stopping;
+        self.tell_of_quota(now);
         match &owner {
             Some(owner) => self.tell_of_owner(owner, wall),
             None => self.tell_of_standby(),
@@ -105,6 +106,25 @@ impl Session {
         if let Some(lease) = &mut self.status.lease {
             lease.last_failover = Some(Failover { cause, start, seconds, version, at: wall });
         }
+    }
+
+    /// Its part in the budget of the whole bridge.
+    fn tell_of_quota(&mut self, now: Instant) {
+        let Some(parts) = &self.parts.quota else { return };
+        let node = self.engine.owner().and_then(|(_, owner)| owner.quota());
+        let status = node.map(|node| node.status(now));
+        let counters = node.map_or_else(
+            || self.status.quota.as_ref().map(|quota| quota.counters).unwrap_or_default(),
+            |node| self.quota_before.and(node.counters()),
+        );
+        self.status.quota = Some(QuotaStatus {
+            name: parts.name.clone(),
+            rate: parts.rate.clone(),
+            tokens_local: status.map_or(0, |status| status.tokens_local),
+            degraded: status.is_some_and(|status| status.degraded_since.is_some()),
+            reached_since: status.and_then(|status| status.reached_since),
+            counters,
+        });
     }
 
     fn tell_of_owner(&mut self, owner: &OwnerStatus, wall: UnixMillis) {

@@ -2,7 +2,7 @@
 
 use super::Metrics;
 use crate::parts::NamedSinks;
-use crate::status::{BridgeStatus, RouteStatus, SessionStatus, StatusBoard};
+use crate::status::{BridgeStatus, QuotaStatus, RouteStatus, SessionStatus, StatusBoard};
 use causeway_core::flow::Reason;
 use causeway_core::metrics::{Kind, Metric};
 use causeway_core::units::UnixMillis;
@@ -88,6 +88,9 @@ impl Collector {
             self.set(Metric::LeaseRenewFailures, labels, lease.counters.renew_failures);
             self.set(Metric::BrokerHealthStepDowns, labels, lease.counters.broker_step_downs);
         }
+        if let Some(quota) = &session.quota {
+            self.quota(&session.id, quota);
+        }
         self.set(Metric::AdoptedLogs, labels, session.adopted_logs);
         self.set(Metric::AdmissionPaused, labels, u64::from(session.paused));
         self.limits(session);
@@ -106,6 +109,22 @@ impl Collector {
         self.set(Metric::SubscriptionsRefused, labels, source.refusals);
         self.set(Metric::SubscriptionsQuarantined, labels, source.quarantined);
         self.set(Metric::MqttUnmatchedHeld, labels, source.unmatched_held);
+    }
+
+    fn quota(&self, session: &str, quota: &QuotaStatus) {
+        let (labels, counters) = (&[session], &quota.counters);
+        self.set(Metric::QuotaTokensLocal, labels, quota.tokens_local);
+        self.set(Metric::QuotaCharged, labels, counters.charged);
+        self.set(Metric::QuotaUnmetered, labels, counters.unmetered);
+        self.set(Metric::QuotaReturned, labels, counters.returned);
+        self.set(Metric::QuotaDegraded, labels, u64::from(quota.degraded));
+        self.set(Metric::QuotaReached, labels, u64::from(quota.reached_since.is_some()));
+        for (result, count) in counters.draws() {
+            self.set(Metric::QuotaDraws, &[session, result], count);
+        }
+        for (cause, count) in counters.failures() {
+            self.set(Metric::QuotaFailures, &[session, cause], count);
+        }
     }
 
     fn limits(&self, session: &SessionStatus) {

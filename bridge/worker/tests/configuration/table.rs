@@ -207,6 +207,10 @@ routes: [{ id: the-route, session: { broker_health_step_down: 30s, failover_slo:
 
 const HINTS: &str = "http: { hint_token: 0123456789abcdef }";
 
+const QUOTA: &str = "
+flow: { quota: { enabled: true } }
+";
+
 const ALONE: &[&str] = &[ONE];
 const ON_DYNAMODB: &[&str] = &[ONE, DYNAMODB];
 const CLUSTERED: &[&str] = &[ONE, DYNAMODB, CLUSTER];
@@ -475,6 +479,19 @@ pub const ROWS: &[Row] = &[
         Refused("E_LIMIT_LOSS"),
     )
     .along(&["flow.limits[].on_exceed"]),
+    turn("flow.quota.enabled", ALONE, "true", "false", In(Owners)),
+    set("flow.quota.name", &[ONE, QUOTA], "shared", In(Owners)),
+    set("flow.quota.rate", &[ONE, QUOTA], "100:1", In(Owners)),
+    set("flow.quota.burst", &[ONE, QUOTA], "500", In(Owners)),
+    set("flow.quota.block_size", &[ONE, QUOTA], "7", In(Owners)),
+    set("flow.quota.lease_return", &[ONE, QUOTA], "2s", In(Owners)),
+    set("flow.quota.draw_timeout", &[ONE, QUOTA], "200ms", In(Owners)),
+    set("flow.quota.dry_backoff", &[ONE, QUOTA], "20ms", In(Owners)),
+    set("flow.quota.probe_interval", &[ONE, QUOTA], "3s", In(Owners)),
+    set("flow.quota.book_ahead", &[ONE, QUOTA], "0s", In(Owners)),
+    set("flow.quota.outage_policy", &[ONE, QUOTA], "fail_closed", In(Owners)),
+    set("flow.quota.outage_grace", &[ONE, QUOTA, "flow: { quota: { outage_policy: fail_open } }"], "10s", In(Owners)),
+    set("flow.quota.notice", &[ONE, QUOTA], "1m", In(Owners)),
     set("flow.outbound.pace", ALONE, "100:1", In(Owners)),
     // Routes.
     rename("routes[].id", ALONE, "the-route", "another", In(Owners)),
