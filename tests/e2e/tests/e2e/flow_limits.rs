@@ -100,7 +100,10 @@ async fn what_a_limit_drops_is_acknowledged_and_counted() {
     until("every acknowledgement", async || watched.metric(ACKNOWLEDGED).await == 25.0).await;
     assert_eq!((watched.metric(DROPPED).await, watched.metric(IMBALANCE).await), (15.0, 0.0));
     let told = watched.worker.metrics_text().await.unwrap();
-    assert!(told.lines().any(|line| line.starts_with(DROPPED) && line.contains("reason=\"route_limit\"") && line.ends_with(" 15")), "{told}");
+    assert!(
+        told.lines().any(|line| line.starts_with(DROPPED) && line.contains("reason=\"route_limit\"") && line.ends_with(" 15")),
+        "{told}"
+    );
     assert!(watched.stragglers().await.is_empty());
 }
 

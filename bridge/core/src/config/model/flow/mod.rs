@@ -6,7 +6,7 @@ mod outbound;
 
 pub use inbound::Inbound;
 pub use limits::{FlowLimit, LimitAction, LimitMode, LimitScope};
-pub use outbound::Outbound;
+pub use outbound::{Outbound, Resume};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -19,6 +19,6 @@ pub struct Flow {
     pub inbound: Inbound,
     /// So many messages in so much time, by key, by route, or by session.
     pub limits: Vec<FlowLimit>,
-    /// What is sent.
+    /// What is sent: when senders pause, and how they come back.
     pub outbound: Outbound,
 }
