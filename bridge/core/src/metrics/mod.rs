@@ -7,6 +7,7 @@ pub mod emf;
 
 pub use catalog::{CATALOG, Metric};
 
+use crate::drops::{Direction, DropOutcome, DropReason, FilterCause};
 use crate::ingress::Unknown;
 use crate::outcome::FaultCode;
 
@@ -96,6 +97,12 @@ pub enum Label {
     Sender,
     /// Why a message was dropped.
     DropReason,
+    /// On which of its ways a message was dropped.
+    Direction,
+    /// What is left of a message that was dropped.
+    DropOutcome,
+    /// Why a message was taken out of the stream.
+    FilterCause,
     /// A fault's code.
     FaultCode,
     /// A fault's code, or `NONE`.
@@ -126,9 +133,10 @@ impl Label {
             Self::Route => "route",
             Self::Session => "session",
             Self::Sender => "sender",
-            Self::DropReason => "reason",
+            Self::DropReason | Self::FilterCause => "reason",
+            Self::Direction => "direction",
             Self::FaultCode | Self::SendCode => "code",
-            Self::SendOutcome => "outcome",
+            Self::SendOutcome | Self::DropOutcome => "outcome",
             Self::AppendResult => "result",
             Self::Version => "version",
             Self::FailoverCause => "cause",
@@ -146,9 +154,10 @@ impl Label {
             Self::Route => "Route",
             Self::Session => "Session",
             Self::Sender => "Sender",
-            Self::DropReason => "Reason",
+            Self::DropReason | Self::FilterCause => "Reason",
+            Self::Direction => "Direction",
             Self::FaultCode | Self::SendCode => "Code",
-            Self::SendOutcome => "Outcome",
+            Self::SendOutcome | Self::DropOutcome => "Outcome",
             Self::AppendResult => "Result",
             Self::Version => "Version",
             Self::FailoverCause => "Cause",
@@ -166,6 +175,9 @@ impl Label {
         match self {
             Self::Route | Self::Session | Self::Sender | Self::Receiver | Self::Version => None,
             Self::DropReason => Some(DropReason::ALL.iter().map(|reason| reason.as_str()).collect()),
+            Self::Direction => Some(Direction::ALL.iter().map(|direction| direction.as_str()).collect()),
+            Self::DropOutcome => Some(DropOutcome::ALL.iter().map(|outcome| outcome.as_str()).collect()),
+            Self::FilterCause => Some(FilterCause::ALL.iter().map(|cause| cause.as_str()).collect()),
             Self::FaultCode => Some(codes().collect()),
             Self::SendCode => Some(core::iter::once("NONE").chain(codes()).collect()),
             Self::SendOutcome => Some(vec!["done", "not_done", "unknown"]),
@@ -238,39 +250,6 @@ impl PostResult {
             Self::Forwarded => "forwarded",
             Self::Refused => "refused",
             Self::Unavailable => "unavailable",
-        }
-    }
-}
-
-/// Why a message was dropped: neither delivered nor kept as a dead letter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum DropReason {
-    /// The destination refused it for good and the route says `on_permanent_failure: drop`.
-    PermanentFailure,
-    /// A processor filtered it out and the route says `on_filtered: drop`.
-    Filtered,
-    /// The broker had kept it for later subscribers and the receiver says `retained: skip`.
-    Retained,
-    /// It belongs to no route.
-    NoRoute,
-    /// Quality of service 0 and no room: the broker would not have repeated it either.
-    Qos0Overflow,
-}
-
-impl DropReason {
-    /// Every reason.
-    pub const ALL: &'static [Self] = &[Self::PermanentFailure, Self::Filtered, Self::Retained, Self::NoRoute, Self::Qos0Overflow];
-
-    /// The name in metrics and answers.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::PermanentFailure => "permanent_failure",
-            Self::Filtered => "filtered",
-            Self::Retained => "retained",
-            Self::NoRoute => "no_route",
-            Self::Qos0Overflow => "qos0_overflow",
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::dead_letter::DeadLetter;
 use crate::drain::{BatchId, ParkId};
+use crate::drops::Dropped;
 use crate::identity::{ConnectionEpoch, DeliveryId, Epoch, LaneId};
 use crate::log::writer::WriterEnd;
 use crate::log::{Answer, Call};
@@ -150,6 +151,8 @@ pub enum Observation {
         leg: usize,
         /// Why.
         code: FaultCode,
+        /// What is told of it.
+        dropped: Box<Dropped>,
     },
     /// An entry was dropped, as its route's policy wants.
     Dropped {
@@ -157,6 +160,8 @@ pub enum Observation {
         leg: usize,
         /// Why.
         code: FaultCode,
+        /// What is told of it.
+        dropped: Box<Dropped>,
     },
     /// The circuit breaker of a leg opened: nothing is sent for a while.
     CircuitOpened {

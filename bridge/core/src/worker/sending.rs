@@ -7,6 +7,7 @@ use super::{Doomed, MAX_PARKS, Owner, Stage};
 use crate::dead_letter::DeadLetter;
 use crate::drain::breaker::SendEnd;
 use crate::drain::{BatchId, Item, Origin, ParkId};
+use crate::drops::{DropOutcome, Dropped};
 use crate::identity::{LaneId, Place, Position};
 use crate::message::{Entry, Refusal};
 use crate::outcome::{Fault, FaultClass, FaultCode, Outcome};
@@ -240,10 +241,16 @@ impl Owner {
                 if let Some(counters) = self.counters.get_mut(item.leg) {
                     if fault.code == FaultCode::MessageExpired { counters.expired += 1 } else { counters.dropped += 1 }
                 }
-                self.effects.push(Effect::Observe(Observation::Dropped { leg: item.leg, code: fault.code }));
+                let dropped = self.dropped(&item, &fault, DropOutcome::Lost);
+                self.effects.push(Effect::Observe(Observation::Dropped { leg: item.leg, code: fault.code, dropped }));
                 self.finish(now, &item);
             }
         }
+    }
+
+    /// What is told of an item that is given up.
+    fn dropped(&self, item: &Item, fault: &Fault, outcome: DropOutcome) -> Box<Dropped> {
+        Box::new(Dropped::of(&item.entry, fault, outcome, item.leg >= self.options.legs.len()))
     }
 
     pub(super) fn park(&mut self, now: Instant, wall: UnixMillis) {
@@ -270,7 +277,8 @@ impl Owner {
                 if let Some(counters) = self.counters.get_mut(item.leg) {
                     counters.dead_lettered += 1;
                 }
-                self.effects.push(Effect::Observe(Observation::DeadLettered { leg: item.leg, code: fault.code }));
+                let dropped = self.dropped(&item, &fault, DropOutcome::DeadLettered);
+                self.effects.push(Effect::Observe(Observation::DeadLettered { leg: item.leg, code: fault.code, dropped }));
                 self.finish(now, &item);
             }
             // The letter is written again until it stands: an entry is never given up without one.

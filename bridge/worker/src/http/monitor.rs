@@ -276,6 +276,7 @@ struct RouteView<'a> {
     account: &'a RouteStatus,
     dead_lettered_total: u64,
     dropped_total: u64,
+    filtered_total: u64,
     conservation_imbalance: i64,
 }
 
@@ -286,6 +287,7 @@ fn route_views(status: &BridgeStatus) -> Vec<RouteView<'_>> {
             account,
             dead_lettered_total: account.dead_lettered_total(),
             dropped_total: account.dropped_total(),
+            filtered_total: account.filtered_total(),
             conservation_imbalance: account.imbalance(),
         }
     };

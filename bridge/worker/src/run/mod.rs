@@ -7,7 +7,7 @@ mod lease;
 mod report;
 
 use crate::parts::{LegParts, LogKind, SessionParts};
-use crate::status::{BEAT_INTERVAL, LastFault, LeaseStatus, LogPhase, RefusedFilter, ServiceLevel, SessionStatus};
+use crate::status::{BEAT_INTERVAL, DropReason, LastFault, LeaseStatus, LogPhase, RefusedFilter, ServiceLevel, SessionStatus};
 use crate::telemetry::AppendResult;
 use causeway_core::drain::{BatchId, BatchLimits};
 use causeway_core::lease::row::HOUSEKEEPING;
@@ -118,6 +118,10 @@ struct Session {
     returned: bool,
     status: SessionStatus,
     dead_letters: Vec<BTreeMap<FaultCode, u64>>,
+    /// Lost, by reason, without those that expired; for each leg.
+    dropped: Vec<BTreeMap<DropReason, u64>>,
+    /// What was told of what the source dropped.
+    source_drops: BTreeMap<DropReason, u64>,
     retries: Vec<u64>,
     outbox_full: Vec<u64>,
     circuits_opened: Vec<u64>,
@@ -168,6 +172,7 @@ impl Session {
             ..SessionStatus::default()
         };
         let legs = parts.legs.len();
+        parts.legs.iter().for_each(|leg| parts.metrics.announce_drops(&leg.route));
         Ok(Self {
             engine: Engine::new(&parts, options, now),
             term: Term(0),
@@ -180,6 +185,8 @@ impl Session {
             returned: false,
             status,
             dead_letters: vec![BTreeMap::new(); legs],
+            dropped: vec![BTreeMap::new(); legs],
+            source_drops: BTreeMap::new(),
             retries: vec![0; legs],
             outbox_full: vec![0; legs],
             circuits_opened: vec![0; legs],
@@ -504,13 +511,23 @@ impl Session {
                 self.sending_fails = true;
                 self.fault("send", &fault);
             }
-            Observation::DeadLettered { leg, code } => {
+            Observation::DeadLettered { leg, code, dropped } => {
+                self.parts.metrics.observe_drop(self.parts.clock.wall(), &dropped, 1);
                 if let Some(letters) = self.dead_letters.get_mut(leg) {
                     *letters.entry(code).or_insert(0) += 1;
                 }
                 warn!(route = %route_of(leg), code = code.as_str(), "dead-lettered");
             }
-            Observation::Dropped { leg, code } => warn!(route = %route_of(leg), code = code.as_str(), "dropped, as the policy says"),
+            Observation::Dropped { leg, code, dropped } => {
+                self.parts.metrics.observe_drop(self.parts.clock.wall(), &dropped, 1);
+                // Those have a counter of their own.
+                if code != FaultCode::MessageExpired
+                    && let Some(reasons) = self.dropped.get_mut(leg)
+                {
+                    *reasons.entry(dropped.reason).or_insert(0) += 1;
+                }
+                warn!(route = %route_of(leg), code = code.as_str(), reason = dropped.reason.as_str(), "dropped, as the policy says");
+            }
             Observation::CircuitOpened { leg } => {
                 if let Some(times) = self.circuits_opened.get_mut(leg) {
                     *times += 1;
