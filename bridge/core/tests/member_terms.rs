@@ -47,6 +47,8 @@ fn options(owner: &str) -> (MemberOptions, OwnerOptions) {
         dispatch: std::sync::Arc::default(),
         epoch: None,
         acknowledge: causeway_core::hold::Order::OfArrival,
+        limits: Vec::new(),
+        store: None,
         lanes: 1,
         mailbox_poll: None,
         retire_when_drained: false,

@@ -301,6 +301,8 @@ fn owner_options() -> OwnerOptions {
         legs: vec![route],
         epoch: Some(Epoch(2)),
         acknowledge: Order::OfArrival,
+        limits: Vec::new(),
+        store: None,
         lanes: 1,
         mailbox_poll: None,
         retire_when_drained: false,

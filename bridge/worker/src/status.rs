@@ -166,6 +166,15 @@ pub struct SessionStatus {
     pub duplicate_exposure_peak: u64,
     /// Whether admission is held back, because memory or the log is full.
     pub paused: bool,
+    /// Messages that came and wait, unacknowledged, until a limit admits them.
+    pub held_up: u64,
+    /// Since when the first of them has waited.
+    #[serde(skip)]
+    pub held_up_since: Option<Instant>,
+    /// Times that a message had to wait, by the kind of limit.
+    pub held_up_total: BTreeMap<&'static str, u64>,
+    /// Messages that lacked the key of a limit, once for each such limit.
+    pub limit_keys_missing: u64,
     /// Whether the log's store does not take what it is given: it is away, or its disk is full.
     pub store_failing: bool,
     /// Its lease; `None` where this process is the session's only candidate.

@@ -5,7 +5,7 @@ import { span } from "./span.ts";
 export type SessionMode = "ephemeral" | "persistent" | "exclusive";
 export type DeliveryMode = "direct_hold" | "shared_outbox" | "spill_outbox";
 export type StoreKind = "memory" | "sqlite" | "dynamodb";
-export type Role = "lease" | "outbox" | "dlq" | "managed_subscriptions";
+export type Role = "lease" | "outbox" | "dlq" | "managed_subscriptions" | "ledger";
 
 export interface BridgeConfig {
   bridge?: Bridge;
@@ -16,7 +16,25 @@ export interface BridgeConfig {
   bindings?: Binding[];
   processors?: Processor[];
   routes?: Route[];
+  flow?: { store?: FlowStore };
+  drops?: { ledger?: DropLedger };
   http?: Http;
+}
+
+export interface FlowStore {
+  max_messages_per_key?: number;
+  max_bytes_per_key?: number;
+  on_full?: "hold" | "dead_letter_oldest" | "drop_oldest" | "reject_newest";
+  allow_loss?: boolean;
+  message_ttl?: string;
+  max_message_ttl?: string;
+}
+
+export interface DropLedger {
+  enabled?: boolean;
+  retention?: string;
+  max_rows?: number;
+  flush_interval?: string;
 }
 
 export interface Bridge {

@@ -1,6 +1,6 @@
 import * as iam from "aws-cdk-lib/aws-iam";
 import type * as sqs from "aws-cdk-lib/aws-sqs";
-import { type Caller, iamActions, OPERATIONS, type TableRole, type Target } from "../operations.ts";
+import { type Caller, iamActions, LEDGER_OPERATIONS, OPERATIONS, type TableRole, type Target } from "../operations.ts";
 import type { IBridgeTables } from "./tables.ts";
 
 /** The queues that a caller's permissions are for. */
@@ -21,6 +21,8 @@ export interface Resources extends Queues {
   readonly tasks?: string;
   /** The bridge's tables. */
   readonly tables: IBridgeTables;
+  /** Whether the caller writes the ledger of drops. */
+  readonly writesLedger?: boolean;
 }
 
 /** For a caller that has nothing to do with queues. */
@@ -37,6 +39,10 @@ export function statements(caller: Caller, resources: Resources): iam.PolicyStat
     const arns = arnsOf(target, resources);
     if (arns.length === 0) continue;
     made.push(new iam.PolicyStatement({ sid: sid(target), actions: iamActions(target, operations), resources: arns }));
+  }
+  if (resources.writesLedger) {
+    const actions = iamActions("ledger", LEDGER_OPERATIONS);
+    made.push(new iam.PolicyStatement({ sid: sid("ledger"), actions, resources: arnsOf("ledger", resources) }));
   }
   return [...made, ...queueKeys(caller, resources)];
 }

@@ -418,6 +418,8 @@ fn owner_options(name: String, ttl: Duration, knobs: &Knobs, rng: &mut Rng) -> O
         legs: vec![route],
         epoch: None,
         acknowledge: Order::OfArrival,
+        limits: Vec::new(),
+        store: None,
         lanes: knobs.lanes,
         mailbox_poll: knobs.mailbox_poll.map(Duration::from_nanos),
         retire_when_drained: false,

@@ -101,6 +101,8 @@ impl DropReason {
             FaultCode::MessageExpired => Self::Expired,
             FaultCode::PayloadTooLarge => Self::PayloadTooLarge,
             FaultCode::PoisonMessage => Self::RetriesExhausted,
+            FaultCode::Trimmed => Self::Trimmed,
+            FaultCode::StoreFull => Self::StoreFull,
             FaultCode::AddressTemplate
             | FaultCode::NoBinding
             | FaultCode::HopLimit
@@ -230,6 +232,21 @@ pub struct Dropped {
 }
 
 impl Dropped {
+    /// An entry that is not taken in: nothing is left of it.
+    #[must_use]
+    pub fn at_the_door(entry: &Entry, reason: DropReason, detail: &str) -> Self {
+        Self {
+            reason,
+            direction: Direction::Ingress,
+            outcome: DropOutcome::Lost,
+            route: Arc::clone(&entry.route),
+            key: headers::believed(&entry.message, headers::ORDERING_KEY).unwrap_or(&entry.source).to_owned(),
+            topic: entry.message.topic.clone(),
+            qos: entry.message.qos,
+            detail: detail.to_owned(),
+        }
+    }
+
     /// An entry of a route that is given up for `fault`. `homeless`: the configuration has no route or binding of its name.
     #[must_use]
     pub fn of(entry: &Entry, fault: &Fault, outcome: DropOutcome, homeless: bool) -> Self {
@@ -279,6 +296,8 @@ mod tests {
             (FaultCode::Refused, false, false, DropReason::TargetRejected),
             (FaultCode::PoisonMessage, false, false, DropReason::RetriesExhausted),
             (FaultCode::NotAuthorized, false, false, DropReason::DeliveryFailed),
+            (FaultCode::Trimmed, false, false, DropReason::Trimmed),
+            (FaultCode::StoreFull, false, false, DropReason::StoreFull),
         ] {
             assert_eq!(DropReason::of(code, refused, homeless), reason, "{code:?}");
         }

@@ -70,32 +70,56 @@ impl Gate {
         self.limits.is_empty()
     }
 
-    /// Asks every limit about a message that goes by `routes`, and charges each once for it, or none: a budget is never spent on what is not admitted. A
-    /// limit that drops is asked first, so that nothing waits for what will be dropped.
+    /// Asks every limit about a message that goes by `routes`, and charges each once for it, or none.
     #[must_use]
     pub fn ask(&mut self, message: &Message, routes: &[&str], now: Instant) -> Verdict {
-        let keys: Vec<Vec<&str>> = self.limits.iter().map(|(limit, _)| keys(&limit.key, message, routes)).collect();
-        let ready = |limiter: &Limiter, keys: &[&str]| keys.iter().map(|key| limiter.ready_at(key, now)).max().unwrap_or(now);
+        match self.refusal(message, routes, now) {
+            Some(exceeded) => Verdict::Refused(exceeded),
+            None => {
+                self.charge(message, routes, now);
+                Verdict::Admitted
+            }
+        }
+    }
+
+    /// Which limit does not admit a message that goes by `routes`, if one does not; nothing is charged. One that drops comes first, so that nothing waits
+    /// for what will be dropped; of those that hold, the one that admits it last.
+    #[must_use]
+    pub fn refusal(&self, message: &Message, routes: &[&str], now: Instant) -> Option<Exceeded> {
         let mut refused: Option<Exceeded> = None;
-        for (index, ((limit, limiter), keys)) in self.limits.iter().zip(&keys).enumerate() {
-            let ready_at = ready(limiter, keys);
+        for (index, (limit, limiter)) in self.limits.iter().enumerate() {
+            let keys = keys(&limit.key, message, routes);
+            let ready_at = keys.iter().map(|key| limiter.ready_at(key, now)).max().unwrap_or(now);
             if ready_at <= now {
                 continue;
             }
             let exceeded = Exceeded { limit: index, on_exceed: limit.on_exceed, ready_at };
             match (limit.on_exceed, refused) {
-                (OnExceed::Drop, _) => return Verdict::Refused(exceeded),
+                (OnExceed::Drop, _) => return Some(exceeded),
                 (OnExceed::Hold, Some(other)) if other.ready_at >= ready_at => {}
                 (OnExceed::Hold, _) => refused = Some(exceeded),
             }
         }
-        if let Some(exceeded) = refused {
-            return Verdict::Refused(exceeded);
+        refused
+    }
+
+    /// Charges every limit once for a message that none of them refuses at `now`.
+    pub fn charge(&mut self, message: &Message, routes: &[&str], now: Instant) {
+        for (limit, limiter) in &mut self.limits {
+            keys(&limit.key, message, routes).into_iter().for_each(|key| limiter.take(key, now));
         }
-        for ((_, limiter), keys) in self.limits.iter_mut().zip(keys) {
-            keys.into_iter().for_each(|key| limiter.take(key, now));
-        }
-        Verdict::Admitted
+    }
+
+    /// The limits whose key a message lacks: it shares a budget with all others that lack it.
+    #[must_use]
+    pub fn missing_keys(&self, message: &Message) -> usize {
+        self.limits.iter().filter(|(limit, _)| limit.key.is_missing(message)).count()
+    }
+
+    /// Who shares the budget of a limit.
+    #[must_use]
+    pub fn key_of(&self, limit: usize) -> Option<&LimitKey> {
+        self.limits.get(limit).map(|(limit, _)| &limit.key)
     }
 }
 
@@ -103,7 +127,7 @@ impl Gate {
 fn keys<'m>(key: &LimitKey, message: &'m Message, routes: &[&'m str]) -> Vec<&'m str> {
     match key {
         LimitKey::Route => routes.to_vec(),
-        LimitKey::Topic | LimitKey::TopicLevel(_) | LimitKey::UserProperty(_) => vec![key.of(message, "")],
+        LimitKey::Topic | LimitKey::TopicLevel(_) | LimitKey::UserProperty(_) | LimitKey::Connection => vec![key.of(message, "")],
     }
 }
 

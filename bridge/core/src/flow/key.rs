@@ -6,6 +6,8 @@ use thiserror::Error;
 
 /// The key of messages that lack what their key is taken from.
 pub const NO_KEY: &str = "-";
+/// The one key of a budget that everything shares.
+const CONNECTION: &str = "connection";
 
 /// What the key of a message is taken from.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -18,6 +20,8 @@ pub enum LimitKey {
     UserProperty(String),
     /// Nothing: all messages of a route share one budget.
     Route,
+    /// Nothing: all messages of a session, queue or caller share one budget.
+    Connection,
 }
 
 /// Why a text is no key.
@@ -47,13 +51,24 @@ impl LimitKey {
     /// The key of a message that goes by `route`; [`NO_KEY`] where the message has none.
     #[must_use]
     pub fn of<'m>(&self, message: &'m Message, route: &'m str) -> &'m str {
+        self.found(message, route).unwrap_or(NO_KEY)
+    }
+
+    /// Whether a message lacks what the key is taken from.
+    #[must_use]
+    pub fn is_missing(&self, message: &Message) -> bool {
+        self.found(message, NO_KEY).is_none()
+    }
+
+    fn found<'m>(&self, message: &'m Message, route: &'m str) -> Option<&'m str> {
         let found = match self {
             Self::Topic => Some(message.topic.as_str()),
             Self::TopicLevel(level) => message.topic.split('/').nth(level - 1),
             Self::UserProperty(name) => message.properties.user.iter().find(|(named, _)| named == name).map(|(_, value)| value.as_str()),
             Self::Route => Some(route),
+            Self::Connection => Some(CONNECTION),
         };
-        found.filter(|key| !key.is_empty()).unwrap_or(NO_KEY)
+        found.filter(|key| !key.is_empty())
     }
 }
 
@@ -64,6 +79,7 @@ impl fmt::Display for LimitKey {
             Self::TopicLevel(level) => write!(f, "topic_level:{level}"),
             Self::UserProperty(name) => write!(f, "user_property:{name}"),
             Self::Route => f.write_str("route"),
+            Self::Connection => f.write_str(CONNECTION),
         }
     }
 }

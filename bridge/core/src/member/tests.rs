@@ -57,6 +57,8 @@ fn options() -> (MemberOptions, OwnerOptions) {
         legs: vec![route],
         epoch: None,
         acknowledge: Order::OfArrival,
+        limits: Vec::new(),
+        store: None,
         lanes: 1,
         mailbox_poll: None,
         retire_when_drained: false,

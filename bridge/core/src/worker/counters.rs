@@ -25,6 +25,10 @@ pub struct LegCounters {
     pub filtered: u64,
     /// Skipped because the broker had kept them, as the receiver wants.
     pub retained: u64,
+    /// Dropped because the limit of their key did not admit them, as that limit says.
+    pub key_limit: u64,
+    /// The same, by the limit of their route or of all that comes by a source.
+    pub route_limit: u64,
     /// Left in the log, or not durable and not acknowledged, when the owner ended: the next owner or the source brings them again.
     pub handed_over: u64,
     /// In the log and not in memory: appended by this process and to be read back.
@@ -41,7 +45,16 @@ impl LegCounters {
 
     /// What went out, or is not this owner's any more.
     const fn gone(&self) -> u64 {
-        self.delivered + self.dead_lettered + self.expired + self.dropped + self.filtered + self.retained + self.returned + self.handed_over
+        self.delivered
+            + self.dead_lettered
+            + self.expired
+            + self.dropped
+            + self.filtered
+            + self.retained
+            + self.key_limit
+            + self.route_limit
+            + self.returned
+            + self.handed_over
     }
 
     /// Adds what a later owner of this process counted.
@@ -56,6 +69,8 @@ impl LegCounters {
         self.dropped += later.dropped;
         self.filtered += later.filtered;
         self.retained += later.retained;
+        self.key_limit += later.key_limit;
+        self.route_limit += later.route_limit;
         self.handed_over += later.handed_over;
         self.unloaded += later.unloaded;
     }

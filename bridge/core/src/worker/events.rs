@@ -1,5 +1,6 @@
 //! What an owner is told, and what it answers.
 
+use super::admission::Reason;
 use crate::dead_letter::DeadLetter;
 use crate::drain::{BatchId, ParkId};
 use crate::drops::Dropped;
@@ -160,6 +161,25 @@ pub enum Observation {
         leg: usize,
         /// Why.
         code: FaultCode,
+        /// What is told of it.
+        dropped: Box<Dropped>,
+    },
+    /// A message waits until a limit admits it, and everything that came later behind it.
+    HeldUp {
+        /// Which kind of limit.
+        reason: Reason,
+    },
+    /// A message lacks what the keys of so many limits are taken from: it shares one budget of each with all others that lack it.
+    KeyMissing {
+        /// So many.
+        limits: usize,
+    },
+    /// An entry was dropped because a limit did not admit it.
+    Limited {
+        /// The index of its leg.
+        leg: usize,
+        /// Which kind of limit.
+        reason: Reason,
         /// What is told of it.
         dropped: Box<Dropped>,
     },

@@ -6,6 +6,8 @@
 //! A log has one lane or more. An ordering key keeps its lane, so that each lane is a log of its own, with a writer of its own; the owner opens all
 //! of them before it does anything, and whoever is fenced in one is fenced in all.
 
+mod admission;
+mod bounds;
 mod change;
 pub mod counters;
 pub mod depth;
@@ -21,6 +23,7 @@ mod spilling;
 mod status;
 mod stopping;
 
+pub use admission::Reason;
 pub use events::{Effect, End, Event, Observation};
 pub use status::{LaneStatus, OwnerStatus, Phase};
 
@@ -35,6 +38,8 @@ use crate::message::{Entry, Message};
 use crate::outcome::{Fault, FaultCode};
 use crate::spill::Spill;
 use crate::units::{Instant, UnixMillis};
+use admission::{Admission, Arrived};
+use bounds::Bounds;
 use change::Change;
 use counters::LegCounters;
 use holding::Waiting;
@@ -99,6 +104,10 @@ pub struct Owner {
     spill: Spill,
     /// What the source holds until the recovery is over.
     waiting: Waiting,
+    /// What came and is not taken in yet.
+    admission: Admission,
+    /// What stands in the log, by key.
+    bounds: Bounds,
     act_until: Option<Instant>,
     effects: Vec<Effect>,
 }
@@ -153,6 +162,8 @@ impl Owner {
             deliveries: Deliveries::new(options.acknowledge),
             spill: Spill::default(),
             waiting: Waiting::default(),
+            admission: Admission::new(options.limits.clone()),
+            bounds: Bounds::default(),
             act_until: None,
             effects: Vec::new(),
             options,
@@ -173,6 +184,7 @@ impl Owner {
             && !self.options.retire_when_drained
             && self.has_depth()
             && self.has_room_to_hold()
+            && self.admission.is_empty()
             && self.pending() < self.options.segment.max_messages * PENDING_SEGMENTS
             && self.lanes.iter().map(|lane| lane.writer.pending_bytes()).sum::<usize>() < self.options.memory_bytes / 2
     }
@@ -189,6 +201,7 @@ impl Owner {
                 let returned = self.unspill(returned);
                 self.count(&returned, |counters| counters.returned += 1);
                 self.forget_held(now, connection);
+                self.forget_arrived(now, wall, connection);
             }
             Event::Log { lane, answer } => self.answered(now, lane, answer),
             Event::Sent { batch, outcomes } => self.sent(now, wall, batch, outcomes),
@@ -222,6 +235,7 @@ impl Owner {
             self.mail.wake_at().filter(|_| self.stage == Stage::Running),
             self.change.wake_at(),
             self.spill.wake_at(),
+            self.admission.wake_at().filter(|_| self.stage == Stage::Running),
             self.depth_wake_at().filter(|_| self.stage == Stage::Running),
             until,
         ]
@@ -257,11 +271,18 @@ impl Owner {
         self.count_dropped(filtered, |counters| counters.filtered += 1);
         self.count_dropped(retained, |counters| counters.retained += 1);
         self.deliveries.arrived(delivery, u32::try_from(entries.len()).unwrap_or(u32::MAX));
+        let entries: Vec<Arc<Entry>> = entries.into_iter().map(Arc::new).collect();
+        self.count(&entries, |counters| counters.received += 1);
+        self.arrived(now, wall, Arrived { delivery, entries, since: now });
+    }
+
+    /// Takes in a message that was admitted.
+    fn take_in(&mut self, now: Instant, wall: UnixMillis, Arrived { delivery, entries, .. }: Arrived) {
         for entry in entries {
-            let entry = Arc::new(entry);
             let leg = self.leg_of(&entry);
-            if let Some(counters) = self.counters.get_mut(leg) {
-                counters.received += 1;
+            if self.rejects(&entry) {
+                self.reject(now, delivery, entry);
+                continue;
             }
             match self.options.legs.get(leg).map_or(Delivery::Logged, |options| options.delivery) {
                 Delivery::Logged => self.append(now, delivery, entry),
@@ -369,6 +390,7 @@ impl Owner {
         if stored.mail() > 0 {
             self.mail_moved(stored.mail());
             self.count(stored.entries(), |counters| counters.mailed += 1);
+            stored.entries().iter().for_each(|entry| self.store_added(entry));
         }
         for (entry, delivery) in stored.entries().iter().zip(stored.deliveries()) {
             self.delivery_stored(entry, *delivery);
@@ -427,6 +449,7 @@ impl Owner {
         {
             self.effects.push(Effect::Log { lane: LaneId(0), call });
         }
+        self.admit_arrived(now, wall);
         self.spill_overdue(now);
         self.write(now, wall);
         if self.is_open() {
@@ -439,6 +462,11 @@ impl Owner {
             self.park(now, wall);
             self.tidy(now);
             self.read_mail(now);
+        }
+        // What made room just now lets in what waits for it.
+        if self.is_open() && self.admission.is_due() {
+            self.admit_arrived(now, wall);
+            self.write(now, wall);
         }
         self.watch_depth(now);
         // What came to its end just now, without anything having to be waited for.

@@ -5,7 +5,7 @@ use super::{Doomed, Owner, Stage};
 use crate::identity::{Epoch, Slot};
 use crate::message::Entry;
 use crate::outcome::Fault;
-use crate::units::UnixMillis;
+use crate::units::{Instant, UnixMillis};
 use core::time::Duration;
 use std::sync::Arc;
 
@@ -46,6 +46,10 @@ pub struct OwnerStatus {
     pub pending: usize,
     /// Entries that the source holds because they are in no log.
     pub held: usize,
+    /// Messages that came and wait until a limit admits them; the source holds them.
+    pub held_up: usize,
+    /// Since when the first of them has waited.
+    pub held_up_since: Option<Instant>,
     /// Entries in memory that are durable and not settled.
     pub in_memory: usize,
     /// What they weigh.
@@ -77,6 +81,8 @@ impl Owner {
             lanes: self.lanes.iter().map(|lane| LaneStatus { tail: lane.writer.tail(), drained: lane.settled.drained() }).collect(),
             pending: self.pending(),
             held: self.held(),
+            held_up: self.admission.len(),
+            held_up_since: self.admission.oldest(),
             in_memory: self.drain.len() - self.drain.held() - self.drain.spilled(),
             in_memory_bytes: self.drain.weight() - self.drain.held_weight() - self.drain.spilled_weight(),
             unread: self.unread(),
@@ -117,7 +123,8 @@ impl Owner {
         let (doomed_held, doomed): (Vec<&Doomed>, Vec<&Doomed>) = doomed.partition(|doomed| doomed.item.origin.delivery().is_some());
         let in_flight = self.drain.in_flight_of(leg) as u64;
         let idle_held = self.drain.idle_held_of(leg) as u64;
-        let held = self.waiting.entries().filter(of_leg).count() as u64 + idle_held + doomed_held.len() as u64;
+        let held_up = self.admission.entries().filter(of_leg).count() as u64;
+        let held = self.waiting.entries().filter(of_leg).count() as u64 + held_up + idle_held + doomed_held.len() as u64;
         let idle = (self.drain.count_of(leg) as u64).saturating_sub(in_flight + idle_held);
         let in_outbox = staged + counters.unloaded + doomed.len() as u64 + idle;
         // What spilled and was not met in the log yet stands on both sides, and what came to its end meanwhile on the log's alone.

@@ -39,6 +39,11 @@ impl Owner {
         self.effects.push(Effect::Finished(end));
     }
 
+    /// Whether it was told to stop.
+    pub(super) const fn is_stopping(&self) -> bool {
+        !matches!(self.stage, Stage::Running)
+    }
+
     /// Whether it was told to stop and the deadline has passed.
     pub(super) fn is_over(&self, now: Instant) -> bool {
         matches!(self.stage, Stage::Draining { until } if now >= until)
@@ -55,7 +60,7 @@ impl Owner {
     pub fn unsettled(&self) -> u64 {
         let unloaded: u64 = self.counters.iter().map(|counters| counters.unloaded).sum();
         // What spilled and was not met in the log yet is on both sides.
-        let in_memory = (self.pending() + self.drain.len() + self.waiting.len()) as u64;
+        let in_memory = (self.pending() + self.drain.len() + self.waiting.len() + self.admission.entries().count()) as u64;
         (unloaded + self.unread() + in_memory).saturating_sub(self.spill.unmet() as u64)
     }
 

@@ -94,6 +94,8 @@ pub fn options(nth: u64) -> OwnerOptions {
         legs: vec![route("r", "in")],
         epoch: None,
         acknowledge: Order::OfArrival,
+        limits: Vec::new(),
+        store: None,
         lanes: 1,
         mailbox_poll: None,
         retire_when_drained: false,
@@ -408,7 +410,9 @@ impl Rig {
             assert_eq!(status.imbalance(), 0, "route {route}: {status:?}");
             // What is told of drops, one by one and with its reason, is what the account says.
             let told = self.drops.get(&route).copied().unwrap_or_default();
-            assert_eq!(told, (status.counters.dropped + status.counters.expired, status.counters.dead_lettered), "route {route}");
+            let counters = &status.counters;
+            let lost = counters.dropped + counters.expired + counters.key_limit + counters.route_limit;
+            assert_eq!(told, (lost, counters.dead_lettered), "route {route}");
         }
         self.memory_peak = self.memory_peak.max(status.in_memory);
     }
@@ -457,7 +461,10 @@ impl Rig {
                 self.source_closed_at = Some(self.now);
             }
             Effect::Observe(observation) => {
-                if let Observation::Dropped { leg, dropped, .. } | Observation::DeadLettered { leg, dropped, .. } = &observation {
+                if let Observation::Dropped { leg, dropped, .. }
+                | Observation::DeadLettered { leg, dropped, .. }
+                | Observation::Limited { leg, dropped, .. } = &observation
+                {
                     assert!(dropped.reason.directions().contains(&dropped.direction), "{dropped:?}");
                     let (lost, dead_lettered) = self.drops.entry(*leg).or_default();
                     *match dropped.outcome {

@@ -150,6 +150,8 @@ impl Session {
             dispatch: Arc::clone(&parts.dispatch),
             epoch: None,
             acknowledge: parts.acknowledge,
+            limits: Vec::new(),
+            store: parts.limits.store.filter(|_| parts.outbox.is_some()),
             lanes: if parts.outbox.is_some() { parts.lanes } else { 0 },
             mailbox_poll: parts.mailbox.as_ref().map(|mailbox| mailbox.poll),
             retire_when_drained: matches!(parts.kind, LogKind::Adopted(_)),
@@ -527,6 +529,16 @@ impl Session {
                     *reasons.entry(dropped.reason).or_insert(0) += 1;
                 }
                 warn!(route = %route_of(leg), code = code.as_str(), reason = dropped.reason.as_str(), "dropped, as the policy says");
+            }
+            // One line for each would be too many: the status and the metrics tell how many.
+            Observation::HeldUp { reason } => *self.status.held_up_total.entry(reason.name()).or_insert(0) += 1,
+            Observation::KeyMissing { limits } => self.status.limit_keys_missing += limits as u64,
+            Observation::Limited { leg, dropped, .. } => {
+                self.parts.metrics.observe_drop(self.parts.clock.wall(), &dropped, 1);
+                if let Some(reasons) = self.dropped.get_mut(leg) {
+                    *reasons.entry(dropped.reason).or_insert(0) += 1;
+                }
+                self.dirty = true;
             }
             Observation::CircuitOpened { leg } => {
                 if let Some(times) = self.circuits_opened.get_mut(leg) {

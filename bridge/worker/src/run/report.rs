@@ -152,6 +152,8 @@ impl Session {
             bytes: owner.in_memory_bytes as u64,
             oldest_received_at: owner.oldest_age.map(received_before),
         };
+        self.status.held_up = owner.held_up as u64;
+        self.status.held_up_since = owner.held_up_since;
         self.status.paused = owner.phase == Phase::Running && !self.engine.wants_input(self.now());
     }
 
@@ -159,6 +161,8 @@ impl Session {
         self.status.epoch = None;
         self.status.outbox = OutboxDepth::default();
         self.status.paused = false;
+        self.status.held_up = 0;
+        self.status.held_up_since = None;
         if !matches!(self.status.log, LogPhase::Stopped | LogPhase::Fenced) {
             self.status.log = LogPhase::Opening;
         }

@@ -19,6 +19,7 @@ use causeway_core::dead_letter::Destination;
 use causeway_core::dispatch::Dispatch;
 use causeway_core::drain::Pacing;
 use causeway_core::drain::breaker::BreakerOptions;
+use causeway_core::flow::StoreBound;
 use causeway_core::hold::Order;
 use causeway_core::identity::LogName;
 use causeway_core::mailbox::MailboxName;
@@ -181,7 +182,7 @@ impl OwnerPlan {
             acknowledge: Order::OfArrival,
             lanes: 1,
             mailbox: (mailbox, options.mailbox_poll.get()),
-            limits: LogLimits::from(&options),
+            limits: LogLimits { store: Some(StoreBound::from(&config.flow.store)), ..LogLimits::from(&options) },
             stale_claim: config.stale_claim(),
             drain_ceiling: config.bridge.drain_ceiling(),
             source: SourcePlan::Unknown,

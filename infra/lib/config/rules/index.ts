@@ -6,7 +6,9 @@ import type { SynthFault } from "../../checks/fault.ts";
 import type { BridgeConfig } from "../model.ts";
 import { checkBridge } from "./bridge.ts";
 import { Check } from "./check.ts";
+import { checkDrops } from "./drops.ts";
 import { checkEnds } from "./ends.ts";
+import { checkFlowStore } from "./flow/store.ts";
 import { checkLeases } from "./lease.ts";
 import { checkProcessors } from "./processor.ts";
 import { checkRoutes } from "./route.ts";
@@ -16,7 +18,17 @@ import { checkStores } from "./stores.ts";
 /** Every broken rule; `broken` are the paths that already have a fault. */
 export function checkRules(config: BridgeConfig, broken: ReadonlySet<string>): SynthFault[] {
   const check = new Check(config, broken);
-  for (const rule of [checkBridge, checkStores, checkSessions, checkEnds, checkRoutes, checkProcessors, checkLeases])
+  for (const rule of [
+    checkBridge,
+    checkStores,
+    checkDrops,
+    checkSessions,
+    checkEnds,
+    checkRoutes,
+    checkProcessors,
+    checkLeases,
+    checkFlowStore,
+  ])
     rule(check);
   return check.faults;
 }

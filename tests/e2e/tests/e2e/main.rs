@@ -16,6 +16,8 @@ mod dispatch;
 mod evidence;
 mod exclusive;
 mod fifo;
+mod flow_drops;
+mod flow_store;
 mod functions;
 mod kept;
 mod lanes;

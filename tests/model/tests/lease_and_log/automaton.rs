@@ -217,6 +217,8 @@ fn options(term: u64, epoch: Epoch) -> OwnerOptions {
         legs: vec![route],
         epoch: Some(epoch),
         acknowledge: Order::OfArrival,
+        limits: Vec::new(),
+        store: None,
         lanes: 1,
         mailbox_poll: None,
         retire_when_drained: false,

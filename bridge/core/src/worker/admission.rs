@@ -1,0 +1,286 @@
+//! Whether a message that came is taken in now: the limits are asked first, before anything of it is written or sent.
+//!
+//! What a limit holds waits here, and everything that came later behind it: acknowledgements leave in the order of arrival, so nothing could be gained by
+//! letting others pass. The source is asked for no more meanwhile; what it had handed over before still queues, so that its own window of unacknowledged
+//! messages bounds the queue.
+//!
+//! A message costs one for itself and one for each of its entries ([`Arrived::entries`]). It is asked about as a whole, and charged only once everything that
+//! has a say admits it: never is a part of it taken in, and never is a budget spent on what has to wait.
+
+use super::Owner;
+use super::bounds::LOOK_AGAIN;
+use super::events::{Effect, Observation};
+use crate::drops::{DropReason, Dropped};
+use crate::flow::{Exceeded, Gate, Limit, LimitKey, OnExceed};
+use crate::identity::{ConnectionEpoch, DeliveryId};
+use crate::message::Entry;
+use crate::units::{Instant, UnixMillis};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Why a message is not taken in yet, or never.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reason {
+    /// The limit of a key.
+    KeyLimit,
+    /// The limit of a route, or of all that comes by a source.
+    RouteLimit,
+    /// As much of its key as may waits in the log.
+    StoreFull,
+}
+
+impl Reason {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::KeyLimit, Self::RouteLimit, Self::StoreFull];
+
+    /// As metrics and people name it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::KeyLimit => "key_limit",
+            Self::RouteLimit => "route_limit",
+            Self::StoreFull => "store_full",
+        }
+    }
+
+    /// As drops are told by it.
+    const fn drop_reason(self) -> DropReason {
+        match self {
+            Self::KeyLimit => DropReason::KeyLimit,
+            Self::RouteLimit => DropReason::RouteLimit,
+            Self::StoreFull => DropReason::StoreFull,
+        }
+    }
+
+    /// That of a limit.
+    #[must_use]
+    pub const fn of(key: &LimitKey) -> Self {
+        match key {
+            LimitKey::Topic | LimitKey::TopicLevel(_) | LimitKey::UserProperty(_) => Self::KeyLimit,
+            LimitKey::Route | LimitKey::Connection => Self::RouteLimit,
+        }
+    }
+}
+
+/// A message that came, as the entries that it leads to.
+#[derive(Debug)]
+pub(super) struct Arrived {
+    pub delivery: DeliveryId,
+    /// One or more; each has the message.
+    pub entries: Vec<Arc<Entry>>,
+    pub since: Instant,
+}
+
+impl Arrived {
+    /// Its routes, each once.
+    fn routes(&self) -> Vec<&str> {
+        let mut routes: Vec<&str> = Vec::new();
+        for entry in &self.entries {
+            if !routes.contains(&&*entry.route) {
+                routes.push(&entry.route);
+            }
+        }
+        routes
+    }
+}
+
+/// What is to become of the first message that waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answer {
+    /// It is taken in; everything that has a say was charged.
+    TakeIn,
+    /// It waits, and is asked about again then.
+    Hold { until: Instant, reason: Reason },
+    /// It is dropped.
+    Drop { reason: Reason },
+}
+
+/// The limits, and what waits for them.
+#[derive(Debug, Default)]
+pub(super) struct Admission {
+    gate: Gate,
+    queue: VecDeque<Arrived>,
+    /// When the first one is asked about again.
+    ask_at: Option<Instant>,
+    /// Whether it was told that the first one is held.
+    told: bool,
+}
+
+impl Admission {
+    pub fn new(limits: Vec<Limit>) -> Self {
+        Self { gate: Gate::new(limits), ..Self::default() }
+    }
+
+    /// Messages that wait.
+    pub fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// When the first of them is asked about again.
+    pub fn wake_at(&self) -> Option<Instant> {
+        self.ask_at.filter(|_| !self.queue.is_empty())
+    }
+
+    /// Since when the first of them waits.
+    pub fn oldest(&self) -> Option<Instant> {
+        self.queue.front().map(|arrived| arrived.since)
+    }
+
+    /// The entries of those that wait.
+    pub fn entries(&self) -> impl Iterator<Item = &Arc<Entry>> {
+        self.queue.iter().flat_map(|arrived| &arrived.entries)
+    }
+
+    fn push(&mut self, arrived: Arrived) {
+        self.queue.push_back(arrived);
+    }
+
+    fn pop(&mut self) -> Option<Arrived> {
+        let arrived = self.queue.pop_front()?;
+        (self.ask_at, self.told) = (None, false);
+        Some(arrived)
+    }
+
+    /// Gives up what came by a connection; the entries.
+    fn forget(&mut self, connection: ConnectionEpoch) -> Vec<Arc<Entry>> {
+        let (gone, kept): (VecDeque<Arrived>, VecDeque<Arrived>) =
+            core::mem::take(&mut self.queue).into_iter().partition(|arrived| arrived.delivery.connection == connection);
+        self.queue = kept;
+        (self.ask_at, self.told) = (None, false);
+        gone.into_iter().flat_map(|arrived| arrived.entries).collect()
+    }
+
+    /// The first message that waits.
+    pub fn first(&self) -> Option<&Arrived> {
+        self.queue.front()
+    }
+
+    /// Whether it is to be asked about at once.
+    pub fn is_due(&self) -> bool {
+        self.ask_at.is_none() && !self.queue.is_empty()
+    }
+
+    /// Whether a limit is against the first message that waits.
+    fn is_limited(&self, now: Instant) -> bool {
+        let Some((arrived, message)) = self.queue.front().and_then(|arrived| Some((arrived, &arrived.entries.first()?.message))) else {
+            return false;
+        };
+        self.gate.refusal(message, &arrived.routes(), now).is_some()
+    }
+
+    /// Asks about the first one at the next occasion.
+    pub fn ask_again(&mut self) {
+        self.ask_at = None;
+    }
+
+    /// Asks about the first message that waits. Whatever else has a say is asked between the limits' answer and their charge, so that nobody is charged for
+    /// what another refuses.
+    fn ask(&mut self, now: Instant) -> Option<Answer> {
+        let arrived = self.queue.front()?;
+        let message = &arrived.entries.first()?.message;
+        let routes = arrived.routes();
+        if let Some(Exceeded { limit, on_exceed, ready_at }) = self.gate.refusal(message, &routes, now) {
+            let reason = self.gate.key_of(limit).map_or(Reason::RouteLimit, Reason::of);
+            return Some(match on_exceed {
+                OnExceed::Hold => Answer::Hold { until: ready_at, reason },
+                OnExceed::Drop => Answer::Drop { reason },
+            });
+        }
+        self.gate.charge(message, &routes, now);
+        Some(Answer::TakeIn)
+    }
+}
+
+impl Owner {
+    /// Messages that came and wait until they are admitted.
+    #[must_use]
+    pub fn waiting_for_admission(&self) -> usize {
+        self.admission.len()
+    }
+
+    /// A message came: it is asked about in its turn.
+    pub(super) fn arrived(&mut self, now: Instant, wall: UnixMillis, arrived: Arrived) {
+        let Some(first) = arrived.entries.first() else { return };
+        let limits = self.admission.gate.missing_keys(&first.message);
+        if limits > 0 {
+            self.effects.push(Effect::Observe(Observation::KeyMissing { limits }));
+        }
+        self.admission.push(arrived);
+        self.admit_arrived(now, wall);
+    }
+
+    /// Takes in what waits as far as it is admitted. Once it was told to stop nothing that waits is taken in any more: the source keeps it.
+    pub(super) fn admit_arrived(&mut self, now: Instant, wall: UnixMillis) {
+        if self.is_stopping() && self.admission.ask_at.is_some() {
+            return;
+        }
+        while self.admission.ask_at.is_none_or(|at| now >= at) {
+            let answer = match self.waits_for_room(now) {
+                true => Answer::Hold { until: now.plus(LOOK_AGAIN), reason: Reason::StoreFull },
+                false => match self.admission.ask(now) {
+                    Some(answer) => answer,
+                    None => return,
+                },
+            };
+            match answer {
+                Answer::TakeIn => {
+                    let Some(arrived) = self.admission.pop() else { return };
+                    self.take_in(now, wall, arrived);
+                }
+                Answer::Drop { reason } => {
+                    let Some(arrived) = self.admission.pop() else { return };
+                    self.drop_arrived(arrived, reason);
+                }
+                Answer::Hold { until, reason } => {
+                    self.admission.ask_at = Some(until);
+                    if !core::mem::replace(&mut self.admission.told, true) {
+                        self.effects.push(Effect::Observe(Observation::HeldUp { reason }));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether the first message waits for room in the log; nothing of that kind is asked about what a limit holds or drops.
+    fn waits_for_room(&mut self, now: Instant) -> bool {
+        self.stop_waiting_for_room();
+        if self.options.store.is_none() {
+            return false;
+        }
+        let Some(arrived) = self.admission.first() else { return false };
+        if arrived.entries.iter().all(|entry| self.has_room_for(entry)) {
+            return false;
+        }
+        let entries = arrived.entries.clone();
+        if self.admission.is_limited(now) {
+            return false;
+        }
+        !self.makes_room(now, &entries)
+    }
+
+    fn drop_arrived(&mut self, arrived: Arrived, reason: Reason) {
+        for entry in &arrived.entries {
+            self.count(core::slice::from_ref(entry), |counters| match reason {
+                Reason::KeyLimit => counters.key_limit += 1,
+                Reason::RouteLimit => counters.route_limit += 1,
+                // It is only ever held for that.
+                Reason::StoreFull => {}
+            });
+            let leg = self.leg_of(entry);
+            let dropped = Box::new(Dropped::at_the_door(entry, reason.drop_reason(), "a limit with `on_exceed: drop` did not admit it"));
+            self.effects.push(Effect::Observe(Observation::Limited { leg, reason, dropped }));
+            self.deliveries.entry_done(arrived.delivery);
+        }
+    }
+
+    /// A connection ended: what came by it and waits comes again. It was charged nothing.
+    pub(super) fn forget_arrived(&mut self, now: Instant, wall: UnixMillis, connection: ConnectionEpoch) {
+        let gone = self.admission.forget(connection);
+        self.count(&gone, |counters| counters.returned += 1);
+        self.admit_arrived(now, wall);
+    }
+}
