@@ -94,6 +94,12 @@ export const OPERATIONS: Operations = {
 };
 
 /**
+ * What workers and control tasks call besides where the configuration names `stores.ledger`: counts are added in transactions of updates. The
+ * configuration that is deployed to record calls names none.
+ */
+export const LEDGER_OPERATIONS: readonly string[] = ["DeleteItem", "DescribeTable", "Query", "UpdateItem"];
+
+/**
  * The IAM actions that authorise these operations on a target, sorted and each once. Batches of SQS are authorised as their single form; a
  * transaction of DynamoDB by what it is made of, and so it never appears here.
  */

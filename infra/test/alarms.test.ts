@@ -34,6 +34,8 @@ const NO_ALARM: Readonly<Record<string, string>> = {
     "how much comes in is the publishers' affair; a source that stands still shows in ServiceLevel and Live",
   MessagesRecovered: "what a successor reads back is normal after a takeover",
   MessagesDelivered: "a destination that takes nothing shows in OutboxOldestAge",
+  DroppedMessages: "MessagesDropped, MessagesExpired and DeadLetters watch what it splits by reason",
+  MessagesFiltered: "what the configuration takes out of the stream is no loss",
   MessagesReturned: "the broker sends them again",
   MessagesHandedOver: "the next owner brings them again",
   RouteInOutbox: "OutboxDepth counts the same by session",

@@ -154,6 +154,22 @@ test("ECS may read the hint token for the tasks of both kinds, and nobody else m
   }
 });
 
+test("tasks write the ledger of drops where the configuration names it, and only then", () => {
+  const stack = bareStack();
+  const tables = BridgeTables.fromTableNames(stack, "Tables");
+  const ofLedger = (caller: Caller, writesLedger?: boolean) =>
+    statements(caller, { ...NO_QUEUES, tables, writesLedger })
+      .filter((statement) => statement.sid === "Ledger")
+      .flatMap((statement) => statement.actions);
+  for (const caller of ["worker", "control"] as const) {
+    assert.deepEqual(ofLedger(caller), []);
+    assert.deepEqual(
+      ofLedger(caller, true),
+      ["DeleteItem", "DescribeTable", "Query", "UpdateItem"].map((one) => `dynamodb:${one}`),
+    );
+  }
+});
+
 test("redrive may empty the queue's own dead-letter queue only where that is switched on", () => {
   const moved = [
     "DeleteMessage",

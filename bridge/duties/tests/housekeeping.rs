@@ -325,6 +325,7 @@ fn owner_options() -> OwnerOptions {
         acknowledge: Order::OfArrival,
         limits: Vec::new(),
         quota: None,
+        store: None,
         lanes: 1,
         mailbox_poll: None,
         retire_when_drained: false,

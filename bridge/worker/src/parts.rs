@@ -9,9 +9,9 @@ use causeway_core::dead_letter::Destination;
 use causeway_core::dispatch::Dispatch;
 use causeway_core::drain::breaker::BreakerOptions;
 use causeway_core::drain::{Pacing, SendLimit};
-use causeway_core::flow::Limit;
 use causeway_core::flow::quota::NodeOptions;
 use causeway_core::flow::sender::SenderOptions;
+use causeway_core::flow::{Limit, StoreBound};
 use causeway_core::hold::Order;
 use causeway_core::identity::LogName;
 use causeway_core::lease::Held;
@@ -189,6 +189,8 @@ pub struct LogLimits {
     pub max_settled_ahead: usize,
     /// For how long rows of settled messages are kept.
     pub keep_settled: Duration,
+    /// How much of one key may stand in the log; `None`: as much as comes.
+    pub store: Option<StoreBound>,
 }
 
 impl From<&OutboxOptions> for LogLimits {
@@ -198,6 +200,7 @@ impl From<&OutboxOptions> for LogLimits {
             send_linger: options.send_linger.get(),
             max_settled_ahead: options.max_settled_ahead as usize,
             keep_settled: options.keep_settled(),
+            store: None,
         }
     }
 }

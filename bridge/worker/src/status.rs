@@ -5,12 +5,12 @@
 
 pub use crate::levels::{ProcessRole, ReadinessLevel, ServiceLevel};
 use causeway_core::drain::breaker::Circuit;
+pub use causeway_core::drops::{DropReason, FilterCause};
 use causeway_core::fleet::FleetView;
 use causeway_core::flow::quota::NodeCounters;
 use causeway_core::flow::sender::SenderPhase;
 use causeway_core::identity::Epoch;
 use causeway_core::member::LeaseCounters;
-pub use causeway_core::metrics::DropReason;
 use causeway_core::metrics::{FailoverCause, FailoverStart};
 use causeway_core::outcome::{Fault, FaultCode};
 use causeway_core::units::{Instant, UnixMillis};
@@ -346,8 +346,10 @@ pub struct RouteStatus {
     /// Kept as dead letters, by the fault's code.
     #[serde(serialize_with = "by_code")]
     pub dead_lettered: BTreeMap<FaultCode, u64>,
-    /// Dropped, by reason.
+    /// Lost, by reason; without those that expired.
     pub dropped: BTreeMap<DropReason, u64>,
+    /// Taken out of the stream, as the configuration wants.
+    pub filtered: BTreeMap<FilterCause, u64>,
     /// Expired where the route says `on_expired: drop`.
     pub expired: u64,
     /// Received and given up unacknowledged, because their connection ended before they were persisted: the broker sends them again.
@@ -384,6 +386,7 @@ impl RouteStatus {
             self.delivered,
             self.dead_lettered_total(),
             self.dropped_total(),
+            self.filtered_total(),
             self.expired,
             self.returned,
             self.handed_over,
@@ -407,6 +410,9 @@ impl RouteStatus {
         for (reason, count) in &other.dropped {
             *self.dropped.entry(*reason).or_default() += count;
         }
+        for (cause, count) in &other.filtered {
+            *self.filtered.entry(*cause).or_default() += count;
+        }
         self.expired += other.expired;
         self.returned += other.returned;
         self.handed_over += other.handed_over;
@@ -425,6 +431,12 @@ impl RouteStatus {
     #[must_use]
     pub fn dead_lettered_total(&self) -> u64 {
         self.dead_lettered.values().sum()
+    }
+
+    /// What was taken out of the stream for every cause.
+    #[must_use]
+    pub fn filtered_total(&self) -> u64 {
+        self.filtered.values().sum()
     }
 
     /// Drops of every reason.

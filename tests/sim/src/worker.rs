@@ -422,6 +422,7 @@ fn owner_options(name: String, ttl: Duration, knobs: &Knobs, rng: &mut Rng) -> O
         acknowledge: Order::OfArrival,
         limits: Vec::new(),
         quota: None,
+        store: None,
         lanes: knobs.lanes,
         mailbox_poll: knobs.mailbox_poll.map(Duration::from_nanos),
         retire_when_drained: false,

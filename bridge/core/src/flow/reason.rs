@@ -1,6 +1,7 @@
 //! Why a message is not taken in or sent yet, or never.
 
 use super::key::LimitKey;
+use crate::drops::DropReason;
 
 /// Which kind of limit does not admit a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -13,11 +14,13 @@ pub enum Reason {
     QuotaExhausted,
     /// The budget of the whole bridge cannot be seen, and this process has no share left.
     QuotaUnavailable,
+    /// As much of its key as may waits in the log.
+    StoreFull,
 }
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::KeyLimit, Self::RouteLimit, Self::QuotaExhausted, Self::QuotaUnavailable];
+    pub const ALL: [Self; 5] = [Self::KeyLimit, Self::RouteLimit, Self::QuotaExhausted, Self::QuotaUnavailable, Self::StoreFull];
 
     /// As metrics and people name it.
     #[must_use]
@@ -27,6 +30,19 @@ impl Reason {
             Self::RouteLimit => "route_limit",
             Self::QuotaExhausted => "quota_exhausted",
             Self::QuotaUnavailable => "quota_unavailable",
+            Self::StoreFull => "store_full",
+        }
+    }
+
+    /// As drops are told by it.
+    #[must_use]
+    pub const fn drop_reason(self) -> DropReason {
+        match self {
+            Self::KeyLimit => DropReason::KeyLimit,
+            Self::RouteLimit => DropReason::RouteLimit,
+            Self::QuotaExhausted => DropReason::QuotaExhausted,
+            Self::QuotaUnavailable => DropReason::QuotaUnavailable,
+            Self::StoreFull => DropReason::StoreFull,
         }
     }
 

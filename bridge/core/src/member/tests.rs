@@ -61,6 +61,7 @@ fn options() -> (MemberOptions, OwnerOptions) {
         acknowledge: Order::OfArrival,
         limits: Vec::new(),
         quota: None,
+        store: None,
         lanes: 1,
         mailbox_poll: None,
         retire_when_drained: false,

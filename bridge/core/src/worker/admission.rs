@@ -8,7 +8,9 @@
 //! has a say admits it: never is a part of it taken in, and never is a budget spent on what has to wait.
 
 use super::Owner;
+use super::bounds::LOOK_AGAIN;
 use super::events::{Effect, Observation};
+use crate::drops::Dropped;
 use crate::flow::quota::{Node, NodeOptions, QuotaReply, Ticket};
 use crate::flow::{Exceeded, Gate, Limit, OnExceed, Reason};
 use crate::identity::{ConnectionEpoch, DeliveryId};
@@ -124,6 +126,29 @@ impl Admission {
         gone.into_iter().flat_map(|arrived| arrived.entries).collect()
     }
 
+    /// The first message that waits.
+    pub fn first(&self) -> Option<&Arrived> {
+        self.queue.front()
+    }
+
+    /// Whether it is to be asked about at once.
+    pub fn is_due(&self) -> bool {
+        self.ask_at.is_none() && !self.queue.is_empty()
+    }
+
+    /// Whether a limit is against the first message that waits.
+    fn is_limited(&self, now: Instant) -> bool {
+        let Some((arrived, message)) = self.queue.front().and_then(|arrived| Some((arrived, &arrived.entries.first()?.message))) else {
+            return false;
+        };
+        self.gate.refusal(message, &arrived.routes(), now).is_some()
+    }
+
+    /// Asks about the first one at the next occasion.
+    pub fn ask_again(&mut self) {
+        self.ask_at = None;
+    }
+
     /// Asks about the first message that waits. Whatever else has a say is asked between the limits' answer and their charge, so that nobody is charged for
     /// what another refuses.
     fn ask(&mut self, now: Instant, wall: UnixMillis) -> Option<Answer> {
@@ -174,7 +199,13 @@ impl Owner {
             return;
         }
         while self.admission.ask_at.is_none_or(|at| now >= at) {
-            let Some(answer) = self.admission.ask(now, wall) else { return };
+            let answer = match self.waits_for_room(now) {
+                true => Answer::Hold { until: now.plus(LOOK_AGAIN), reason: Reason::StoreFull },
+                false => match self.admission.ask(now, wall) {
+                    Some(answer) => answer,
+                    None => return,
+                },
+            };
             match answer {
                 Answer::TakeIn => {
                     let Some(arrived) = self.admission.pop() else { return };
@@ -194,6 +225,23 @@ impl Owner {
         }
     }
 
+    /// Whether the first message waits for room in the log; nothing of that kind is asked about what a limit holds or drops.
+    fn waits_for_room(&mut self, now: Instant) -> bool {
+        self.stop_waiting_for_room();
+        if self.options.store.is_none() {
+            return false;
+        }
+        let Some(arrived) = self.admission.first() else { return false };
+        if arrived.entries.iter().all(|entry| self.has_room_for(entry)) {
+            return false;
+        }
+        let entries = arrived.entries.clone();
+        if self.admission.is_limited(now) {
+            return false;
+        }
+        !self.makes_room(now, &entries)
+    }
+
     fn drop_arrived(&mut self, arrived: Arrived, reason: Reason) {
         for entry in &arrived.entries {
             self.count_limited(entry, reason);
@@ -207,10 +255,11 @@ impl Owner {
             Reason::KeyLimit => counters.key_limit += 1,
             Reason::RouteLimit => counters.route_limit += 1,
             // What it does not admit waits, always.
-            Reason::QuotaExhausted | Reason::QuotaUnavailable => {}
+            Reason::QuotaExhausted | Reason::QuotaUnavailable | Reason::StoreFull => {}
         });
         let leg = self.leg_of(entry);
-        self.effects.push(Effect::Observe(Observation::Limited { leg, reason }));
+        let dropped = Box::new(Dropped::at_the_door(entry, reason.drop_reason(), "a limit with `on_exceed: drop` did not admit it"));
+        self.effects.push(Effect::Observe(Observation::Limited { leg, reason, dropped }));
     }
 
     /// The store of the budget answered.

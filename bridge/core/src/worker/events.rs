@@ -2,6 +2,7 @@
 
 use crate::dead_letter::DeadLetter;
 use crate::drain::{BatchId, ParkId};
+use crate::drops::Dropped;
 use crate::flow::Reason;
 use crate::flow::quota::{QuotaCall, QuotaReply};
 use crate::flow::sender::SenderLink;
@@ -182,6 +183,8 @@ pub enum Observation {
         leg: usize,
         /// Why.
         code: FaultCode,
+        /// What is told of it.
+        dropped: Box<Dropped>,
     },
     /// An entry was dropped, as its route's policy wants.
     Dropped {
@@ -189,6 +192,8 @@ pub enum Observation {
         leg: usize,
         /// Why.
         code: FaultCode,
+        /// What is told of it.
+        dropped: Box<Dropped>,
     },
     /// A message waits until a limit admits it, and everything that came later behind it.
     HeldUp {
@@ -215,6 +220,8 @@ pub enum Observation {
         leg: usize,
         /// Which kind of limit.
         reason: Reason,
+        /// What is told of it.
+        dropped: Box<Dropped>,
     },
     /// The circuit breaker of a leg opened: nothing is sent for a while.
     CircuitOpened {

@@ -7,6 +7,7 @@
 //! of them before it does anything, and whoever is fenced in one is fenced in all.
 
 mod admission;
+mod bounds;
 mod change;
 pub mod counters;
 pub mod depth;
@@ -37,6 +38,7 @@ use crate::outcome::{Fault, FaultCode};
 use crate::spill::Spill;
 use crate::units::{Instant, UnixMillis};
 use admission::{Admission, Arrived};
+use bounds::Bounds;
 use change::Change;
 use counters::LegCounters;
 use holding::Waiting;
@@ -103,6 +105,8 @@ pub struct Owner {
     waiting: Waiting,
     /// What came and is not taken in yet.
     admission: Admission,
+    /// What stands in the log, by key.
+    bounds: Bounds,
     act_until: Option<Instant>,
     effects: Vec<Effect>,
 }
@@ -160,6 +164,7 @@ impl Owner {
             waiting: Waiting::default(),
             // Who only drains what another left takes nothing in.
             admission: Admission::new(options.limits.clone(), options.quota.clone().filter(|_| !options.retire_when_drained)),
+            bounds: Bounds::default(),
             act_until: None,
             effects: Vec::new(),
             options,
@@ -291,6 +296,10 @@ impl Owner {
     fn take_in(&mut self, now: Instant, wall: UnixMillis, Arrived { delivery, entries, .. }: Arrived) {
         for entry in entries {
             let leg = self.leg_of(&entry);
+            if self.rejects(&entry) {
+                self.reject(now, delivery, entry);
+                continue;
+            }
             match self.options.legs.get(leg).map_or(Delivery::Logged, |options| options.delivery) {
                 Delivery::Logged => self.append(now, delivery, entry),
                 Delivery::Held { .. } => self.hold(now, wall, delivery, entry),
@@ -398,6 +407,7 @@ impl Owner {
         if stored.mail() > 0 {
             self.mail_moved(stored.mail());
             self.count(stored.entries(), |counters| counters.mailed += 1);
+            stored.entries().iter().for_each(|entry| self.store_added(entry));
         }
         for (entry, delivery) in stored.entries().iter().zip(stored.deliveries()) {
             self.delivery_stored(entry, *delivery);
@@ -476,6 +486,11 @@ impl Owner {
             self.park(now, wall);
             self.tidy(now);
             self.read_mail(now);
+        }
+        // What made room just now lets in what waits for it.
+        if self.is_open() && self.admission.is_due() {
+            self.admit_arrived(now, wall);
+            self.write(now, wall);
         }
         self.watch_depth(now);
         // What came to its end just now, without anything having to be waited for.

@@ -97,7 +97,9 @@ const fn remedy(code: FaultCode) -> &'static str {
         | FaultCode::MessageFiltered
         | FaultCode::SubscriptionRemoved
         | FaultCode::MessageExpired
-        | FaultCode::PoisonMessage => "look at the message",
+        | FaultCode::PoisonMessage
+        | FaultCode::Trimmed
+        | FaultCode::StoreFull => "look at the message",
     }
 }
 

@@ -9,7 +9,7 @@ mod senders;
 mod share;
 
 use crate::parts::{LegParts, LogKind, SessionParts};
-use crate::status::{BEAT_INTERVAL, LastFault, LeaseStatus, LogPhase, RefusedFilter, ServiceLevel, SessionStatus};
+use crate::status::{BEAT_INTERVAL, DropReason, LastFault, LeaseStatus, LogPhase, RefusedFilter, ServiceLevel, SessionStatus};
 use crate::telemetry::AppendResult;
 use causeway_core::drain::{BatchId, BatchLimits};
 use causeway_core::flow::quota::NodeCounters;
@@ -127,6 +127,10 @@ struct Session {
     returned: bool,
     status: SessionStatus,
     dead_letters: Vec<BTreeMap<FaultCode, u64>>,
+    /// Lost, by reason, without those that expired; for each leg.
+    dropped: Vec<BTreeMap<DropReason, u64>>,
+    /// What was told of what the source dropped.
+    source_drops: BTreeMap<DropReason, u64>,
     retries: Vec<u64>,
     outbox_full: Vec<u64>,
     circuits_opened: Vec<u64>,
@@ -160,6 +164,7 @@ impl Session {
             acknowledge: parts.acknowledge,
             limits: parts.arrival_limits.clone(),
             quota: parts.quota.as_ref().map(|quota| quota.options.clone()),
+            store: parts.limits.store.filter(|_| parts.outbox.is_some()),
             lanes: if parts.outbox.is_some() { parts.lanes } else { 0 },
             mailbox_poll: parts.mailbox.as_ref().map(|mailbox| mailbox.poll),
             retire_when_drained: matches!(parts.kind, LogKind::Adopted(_)),
@@ -182,6 +187,7 @@ impl Session {
             ..SessionStatus::default()
         };
         let legs = parts.legs.len();
+        parts.legs.iter().for_each(|leg| parts.metrics.announce_drops(&leg.route));
         let mut session = Self {
             engine: Engine::new(&parts, options, now),
             term: Term(0),
@@ -195,6 +201,8 @@ impl Session {
             returned: false,
             status,
             dead_letters: vec![BTreeMap::new(); legs],
+            dropped: vec![BTreeMap::new(); legs],
+            source_drops: BTreeMap::new(),
             retries: vec![0; legs],
             outbox_full: vec![0; legs],
             circuits_opened: vec![0; legs],
@@ -570,18 +578,34 @@ impl Session {
                 self.senders.resumed(leg, forced);
                 info!(route = %route_of(leg), forced, "the sender goes on");
             }
-            Observation::DeadLettered { leg, code } => {
+            Observation::DeadLettered { leg, code, dropped } => {
+                self.parts.metrics.observe_drop(self.parts.clock.wall(), &dropped, 1);
                 if let Some(letters) = self.dead_letters.get_mut(leg) {
                     *letters.entry(code).or_insert(0) += 1;
                 }
                 warn!(route = %route_of(leg), code = code.as_str(), "dead-lettered");
             }
-            Observation::Dropped { leg, code } => warn!(route = %route_of(leg), code = code.as_str(), "dropped, as the policy says"),
+            Observation::Dropped { leg, code, dropped } => {
+                self.parts.metrics.observe_drop(self.parts.clock.wall(), &dropped, 1);
+                // Those have a counter of their own.
+                if code != FaultCode::MessageExpired
+                    && let Some(reasons) = self.dropped.get_mut(leg)
+                {
+                    *reasons.entry(dropped.reason).or_insert(0) += 1;
+                }
+                warn!(route = %route_of(leg), code = code.as_str(), reason = dropped.reason.as_str(), "dropped, as the policy says");
+            }
             // One line for each would be too many: the status and the metrics tell how many.
             Observation::HeldUp { reason } => *self.status.held_up_total.entry(reason.name()).or_insert(0) += 1,
             Observation::KeyMissing { limits } => self.status.limit_keys_missing += limits as u64,
             Observation::Deferred { reason, entries, .. } => *self.status.parked_total.entry(reason.name()).or_insert(0) += entries,
-            Observation::Limited { .. } => self.dirty = true,
+            Observation::Limited { leg, dropped, .. } => {
+                self.parts.metrics.observe_drop(self.parts.clock.wall(), &dropped, 1);
+                if let Some(reasons) = self.dropped.get_mut(leg) {
+                    *reasons.entry(dropped.reason).or_insert(0) += 1;
+                }
+                self.dirty = true;
+            }
             Observation::CircuitOpened { leg } => {
                 if let Some(times) = self.circuits_opened.get_mut(leg) {
                     *times += 1;

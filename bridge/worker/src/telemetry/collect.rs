@@ -167,6 +167,9 @@ impl Collector {
         for (reason, &count) in &route.dropped {
             self.set(Metric::MessagesDropped, &[id, reason.as_str()], count);
         }
+        for (cause, &count) in &route.filtered {
+            self.set(Metric::MessagesFiltered, &[id, cause.as_str()], count);
+        }
     }
 
     /// Who pauses, counted from what each does: nothing is counted up and down.
@@ -231,7 +234,7 @@ impl Collector {
 /// Whether a metric's value is counted here (and not observed): its declaration is a counter or a gauge.
 #[must_use]
 pub fn is_collected(metric: Metric) -> bool {
-    metric.definition().kind != Kind::Histogram && !matches!(metric, Metric::Appends | Metric::SendResults)
+    metric.definition().kind != Kind::Histogram && !matches!(metric, Metric::Appends | Metric::SendResults | Metric::DroppedMessages)
 }
 
 const fn float(count: u64) -> f64 {

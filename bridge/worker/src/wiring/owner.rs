@@ -21,7 +21,7 @@ use causeway_core::drain::breaker::BreakerOptions;
 use causeway_core::drain::{Pacing, SendLimit};
 use causeway_core::flow::quota::NodeOptions;
 use causeway_core::flow::sender::SenderOptions;
-use causeway_core::flow::{self, Limit};
+use causeway_core::flow::{self, Limit, StoreBound};
 use causeway_core::hold::Order;
 use causeway_core::identity::LogName;
 use causeway_core::mailbox::MailboxName;
@@ -231,7 +231,7 @@ impl OwnerPlan {
             quota: QuotaPlan::of(config),
             lanes: 1,
             mailbox: (mailbox, options.mailbox_poll.get()),
-            limits: LogLimits::from(&options),
+            limits: LogLimits { store: Some(StoreBound::from(&config.flow.store)), ..LogLimits::from(&options) },
             stale_claim: config.stale_claim(),
             drain_ceiling: config.bridge.drain_ceiling(),
             pause_source: false,

@@ -221,6 +221,7 @@ fn options(term: u64, epoch: Epoch) -> OwnerOptions {
         acknowledge: Order::OfArrival,
         limits: Vec::new(),
         quota: None,
+        store: None,
         lanes: 1,
         mailbox_poll: None,
         retire_when_drained: false,

@@ -4,12 +4,14 @@ import { checkInbound, type Inbound } from "./inbound.ts";
 import { checkLimits, type FlowLimit } from "./limits.ts";
 import { checkOutbound, type Outbound } from "./outbound.ts";
 import { checkQuota, type Quota } from "./quota.ts";
+import { checkStore, type FlowStore } from "./store.ts";
 
 export interface Flow {
   inbound?: Inbound;
   limits?: FlowLimit[];
   quota?: Quota;
   outbound?: Outbound;
+  store?: FlowStore;
 }
 
 export function checkFlow(check: Check): void {
@@ -17,4 +19,5 @@ export function checkFlow(check: Check): void {
   checkLimits(check);
   checkQuota(check);
   checkOutbound(check);
+  checkStore(check);
 }

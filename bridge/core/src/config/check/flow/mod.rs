@@ -4,6 +4,7 @@ mod inbound;
 mod limits;
 mod outbound;
 mod quota;
+mod store;
 
 use super::Check;
 use crate::flow::{Pairs, PairsError};
@@ -13,6 +14,7 @@ pub(super) fn check(check: &mut Check<'_>) {
     limits::check(check);
     quota::check(check);
     outbound::check(check);
+    store::check(check);
 }
 
 /// Pairs that can be read, and that all matter.

@@ -4,11 +4,13 @@ mod inbound;
 mod limits;
 mod outbound;
 mod quota;
+mod store;
 
 pub use inbound::Inbound;
 pub use limits::{FlowLimit, LimitAction, LimitMode, LimitScope};
 pub use outbound::{Outbound, Resume};
 pub use quota::{QuotaOptions, QuotaOutage};
+pub use store::{FlowStore, OnFull};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -25,4 +27,6 @@ pub struct Flow {
     pub quota: QuotaOptions,
     /// What is sent: when senders pause, and how they come back.
     pub outbound: Outbound,
+    /// What is kept of messages on their way, and for how long.
+    pub store: FlowStore,
 }
