@@ -12,6 +12,7 @@ pub mod leases;
 pub mod managed_subscriptions;
 mod meter;
 pub mod outbox;
+pub mod quota;
 pub mod schema;
 #[cfg(feature = "secrets")]
 pub mod secrets;
@@ -27,6 +28,7 @@ pub use ecs::{EcsTasks, TaskArn};
 pub use leases::{DynamoLeases, LeaseUsage};
 pub use managed_subscriptions::DynamoManagedSubscriptions;
 pub use outbox::DynamoOutbox;
+pub use quota::DynamoQuota;
 #[cfg(feature = "secrets")]
 pub use secrets::AwsSecrets;
 pub use sqs::fifo::{Fifo, Group};

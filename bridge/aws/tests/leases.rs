@@ -5,12 +5,12 @@ mod support;
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{AttributeValue, TimeToLiveSpecification};
-use causeway_aws::{DynamoLeases, DynamoManagedSubscriptions};
+use causeway_aws::{DynamoLeases, DynamoManagedSubscriptions, DynamoQuota};
 use causeway_core::lease::row::{CorruptLease, Evidence, LeaseRow, OwnerFacts, Tuple};
 use causeway_core::lease::{Condition, LeaseAnswer, LeaseWrite};
 use causeway_core::outcome::{Fault, FaultCode, Outcome};
 use causeway_core::units::UnixMillis;
-use causeway_ports::conformance::{leases, managed_subscriptions};
+use causeway_ports::conformance::{leases, managed_subscriptions, quota};
 use causeway_ports::{Generation, Leases, ManagedSubscriptions, MemberRecord};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -43,6 +43,26 @@ async fn subscription_contract(emulator: &Emulator, cases: &[&str]) {
         assert_eq!(store.create().await.expect("create"), [format!("s-{case}")]);
         managed_subscriptions::run(case, Arc::new(store)).await;
     }
+}
+
+async fn quota_contract(emulator: &Emulator, cases: &[&str]) {
+    for case in cases {
+        eprintln!("{}: quota: {case}", emulator.name);
+        let table = format!("q-{case}");
+        DynamoLeases::new(client(emulator), &table).create().await.expect("create");
+        quota::run(case, Arc::new(DynamoQuota::new(client(emulator), &table))).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn flow_budgets_keep_their_contract_on_dynamodb() {
+    quota_contract(&dynamodb(), quota::CASES).await;
+}
+
+/// What the demo runs on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn flow_budgets_keep_their_contract_on_ministack() {
+    quota_contract(&ministack(), quota::CASES).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -3,11 +3,13 @@
 mod drop_ledger;
 mod leases;
 mod managed_subscriptions;
+mod quota;
 mod redrives;
 
 pub use drop_ledger::MemoryDropLedger;
 pub use leases::MemoryLeases;
 pub use managed_subscriptions::MemoryManagedSubscriptions;
+pub use quota::MemoryQuota;
 pub use redrives::MemoryRedrives;
 pub(crate) use redrives::wall;
 

@@ -198,10 +198,11 @@ pub(crate) async fn run(
     }
 }
 
-/// Takes over what the handle wants: the watermark, and the wish to close.
+/// Takes over what the handle wants: the watermark, its place in groups, and the wish to close.
 fn follow(control: &mut watch::Receiver<Control>, session: &mut Session, closing_until: &mut Option<Instant>) {
     let wanted = *control.borrow_and_update();
     session.acknowledge(wanted.acknowledged);
+    session.share(!wanted.unshared);
     if wanted.closing.is_some() && closing_until.is_none() {
         *closing_until = wanted.closing;
         session.close();

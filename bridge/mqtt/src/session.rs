@@ -6,7 +6,7 @@ use crate::convert;
 use crate::gate::{self, Answer, Inquiry};
 use crate::identity::ContentHash;
 use crate::options::SourceOptions;
-use crate::subscriptions::{Subscriptions, Terms};
+use crate::subscriptions::{Move, Subscriptions, Terms};
 use crate::unsubscriptions::Unsubscriptions;
 use causeway_core::dispatch::NO_RECEIVER;
 use causeway_core::message::Message;
@@ -284,6 +284,21 @@ impl Session {
         }
     }
 
+    /// Enters or leaves the groups of shared subscriptions, where it is not as wanted yet.
+    pub(crate) fn share(&mut self, wanted: bool) {
+        match self.subscriptions.share(wanted) {
+            Some(Move::Leave(filters)) => {
+                tracing::info!(filters = filters.len(), "leaving the groups of shared subscriptions");
+                self.unsubscriptions.begin(filters);
+            }
+            Some(Move::Enter) => {
+                tracing::info!("entering the groups of shared subscriptions again");
+                self.expect_answers(true, Instant::now());
+            }
+            None => {}
+        }
+    }
+
     /// Nothing new is handed over any more; what may be acknowledged is, and then the broker is told goodbye.
     pub(crate) fn close(&mut self) {
         self.closing = true;
@@ -406,7 +421,7 @@ impl Session {
         self.timers.recheck = self.subscriptions.recheck_after().map(|interval| Instant::now() + interval);
         self.shared.quarantined.store(refused.len() as u64, Ordering::Relaxed);
         self.shared.subscribed.store(refused.is_empty(), Ordering::Relaxed);
-        refused.extend_from_slice(self.unsubscriptions.refused());
+        refused.extend(self.unsubscriptions.refused().iter().filter(|(filter, _)| !self.subscriptions.wants(filter)).cloned());
         self.report(SourceEvent::Subscribed { connection: self.epoch, granted, refused });
     }
 
@@ -429,7 +444,10 @@ impl Session {
                         Ok(())
                     }
                     Incoming::UnsubAck(answer) => {
-                        if let Some(filter) = self.unsubscriptions.answered(answer.pkid, &answer.reasons) {
+                        // What is only left for a while is remembered: the broker is to have it again.
+                        if let Some(filter) = self.unsubscriptions.answered(answer.pkid, &answer.reasons)
+                            && !self.subscriptions.wants(&filter)
+                        {
                             self.inquiry.unsubscribed(filter);
                         }
                         Ok(())

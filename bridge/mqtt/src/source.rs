@@ -29,6 +29,8 @@ const GRACES: u32 = 2;
 pub(crate) struct Control {
     /// Everything up to here is done with.
     pub(crate) acknowledged: DeliveryId,
+    /// Stay out of the groups of shared subscriptions.
+    pub(crate) unshared: bool,
     /// Close, and be through with it by then.
     pub(crate) closing: Option<Instant>,
 }
@@ -368,6 +370,10 @@ impl Source for MqttSource {
 
     fn pause(&mut self, paused: bool) {
         self.paused = paused;
+    }
+
+    fn share(&mut self, wanted: bool) {
+        self.control.send_if_modified(|control| core::mem::replace(&mut control.unshared, !wanted) == wanted);
     }
 
     async fn close(&mut self, deadline: Duration) {

@@ -20,6 +20,15 @@ pub(crate) struct Terms {
     pub(crate) no_local: bool,
 }
 
+/// What to do in order to be in the groups of shared subscriptions, or out of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Move {
+    /// Unsubscribe these.
+    Leave(Vec<String>),
+    /// Nothing but sending the requests.
+    Enter,
+}
+
 /// One SUBSCRIBE per filter, because a subscription identifier belongs to a whole packet.
 #[derive(Debug)]
 pub(crate) struct Subscriptions {
@@ -31,6 +40,8 @@ pub(crate) struct Subscriptions {
     answers: Vec<Option<Result<(), Fault>>>,
     /// Which of the answers are grants of less than was asked for.
     lowered: Vec<bool>,
+    /// It stays out of the groups of shared subscriptions.
+    unshared: bool,
 }
 
 impl Subscriptions {
@@ -44,7 +55,41 @@ impl Subscriptions {
             pending: HashMap::new(),
             answers: vec![None; count],
             lowered: vec![false; count],
+            unshared: false,
         }
+    }
+
+    /// Enters or leaves the groups of shared subscriptions. `None` where nothing changes. A broker takes requests in their order, so one that is under way
+    /// has nothing to say about what comes of it.
+    pub(crate) fn share(&mut self, wanted: bool) -> Option<Move> {
+        if self.unshared != wanted {
+            return None;
+        }
+        let shared: Vec<usize> = (0..self.wanted.len()).filter(|index| self.is_shared(*index)).collect();
+        self.unshared = !wanted;
+        if shared.is_empty() {
+            return None;
+        }
+        if wanted {
+            for index in &shared {
+                if let Some(answer) = self.answers.get_mut(*index) {
+                    *answer = None;
+                }
+            }
+            self.unsent.extend(shared);
+            return Some(Move::Enter);
+        }
+        self.unsent.retain(|index| !shared.contains(index));
+        Some(Move::Leave(shared.iter().filter_map(|index| Some(self.wanted.get(*index)?.filter.clone())).collect()))
+    }
+
+    fn is_shared(&self, index: usize) -> bool {
+        self.wanted.get(index).is_some_and(|subscription| filter::shared(&subscription.filter).is_some())
+    }
+
+    /// Whether it is one of those that are left for a while.
+    fn is_left(&self, index: usize) -> bool {
+        self.unshared && self.is_shared(index)
     }
 
     /// Whether `filter` is among them.
@@ -107,16 +152,17 @@ impl Subscriptions {
         }
     }
 
-    /// Whether every filter has its answer.
+    /// Whether every filter has its answer, but for those that are left for a while.
     pub(crate) fn is_complete(&self) -> bool {
-        self.answers.iter().all(Option::is_some)
+        self.answers.iter().enumerate().all(|(index, answer)| answer.is_some() || self.is_left(index))
     }
 
-    /// How many were granted, and which were refused, and why.
+    /// How many were granted, and which were refused, and why. What is left for a while counts as granted: nobody refuses it.
     pub(crate) fn report(&self) -> (usize, Vec<(String, Fault)>) {
-        let granted = self.answers.iter().filter(|answer| matches!(answer, Some(Ok(())))).count();
-        let refused = self.wanted.iter().zip(&self.answers).filter_map(|(subscription, answer)| match answer {
-            Some(Err(fault)) => Some((subscription.filter.clone(), fault.clone())),
+        let granted = self.answers.iter().enumerate().filter(|(index, answer)| matches!(answer, Some(Ok(()))) || self.is_left(*index));
+        let granted = granted.count();
+        let refused = self.wanted.iter().zip(&self.answers).enumerate().filter_map(|(index, (subscription, answer))| match answer {
+            Some(Err(fault)) if !self.is_left(index) => Some((subscription.filter.clone(), fault.clone())),
             _ => None,
         });
         (granted, refused.collect())
@@ -144,9 +190,11 @@ impl Subscriptions {
     }
 
     fn retry(&mut self, which: impl Fn(bool, &Subscription) -> bool) -> bool {
+        let unshared = self.unshared;
         let all = self.answers.iter_mut().zip(&self.lowered).zip(self.wanted.iter()).enumerate();
         for (index, ((answer, lowered), subscription)) in all {
-            if matches!(answer, Some(Err(_))) && which(*lowered, subscription) {
+            let is_left = unshared && filter::shared(&subscription.filter).is_some();
+            if matches!(answer, Some(Err(_))) && !is_left && which(*lowered, subscription) {
                 *answer = None;
                 self.unsent.push_back(index);
             }
@@ -252,6 +300,32 @@ mod tests {
         all.request_written(4);
         assert_eq!(all.answered(4, &[SubscribeReasonCode::Success(QoS::AtLeastOnce)]), None);
         assert!(all.is_complete() && all.recheck_after().is_none());
+    }
+
+    #[test]
+    fn a_group_is_left_and_entered_again() {
+        let mut all = subscriptions(&[("a", "r"), ("$share/g/b", "r"), ("$share/g/c", "r")]);
+        assert_eq!(all.share(true), None);
+        for packet_id in [1, 2] {
+            all.request_queued();
+            all.request_written(packet_id);
+            assert_eq!(all.answered(packet_id, &[SubscribeReasonCode::Success(QoS::AtLeastOnce)]), None);
+        }
+        assert_eq!(all.share(false), Some(Move::Leave(vec!["$share/g/b".to_owned(), "$share/g/c".to_owned()])));
+        assert_eq!(all.share(false), None);
+        assert!(all.next_request().is_none(), "what was not asked for yet is not asked for any more");
+        assert!(all.is_complete() && all.report() == (3, Vec::new()));
+        assert_eq!(names(&all.receivers("b", &[])), ["r"], "what is under way has its receiver");
+        assert_eq!(all.share(true), Some(Move::Enter));
+        assert!(!all.is_complete());
+        for packet_id in [3, 4] {
+            assert!(all.next_request().is_some());
+            all.request_queued();
+            all.request_written(packet_id);
+            assert_eq!(all.answered(packet_id, &[SubscribeReasonCode::Success(QoS::AtLeastOnce)]), None);
+        }
+        assert!(all.next_request().is_none() && all.is_complete() && all.report() == (3, Vec::new()));
+        assert_eq!(subscriptions(&[("a", "r")]).share(false), None);
     }
 
     #[test]

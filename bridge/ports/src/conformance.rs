@@ -17,6 +17,7 @@ pub mod leases;
 pub mod mailbox;
 pub mod managed_subscriptions;
 pub mod outbox;
+pub mod quota;
 pub mod redrives;
 pub mod sink;
 

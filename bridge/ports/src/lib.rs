@@ -9,10 +9,12 @@ mod clock;
 pub mod conformance;
 #[cfg(feature = "fake")]
 pub mod fake;
+mod quota;
 mod redrive;
 mod tasks;
 
 pub use clock::SystemClock;
+pub use quota::Quota;
 pub use redrive::TwoStores;
 pub use tasks::{Described, TaskRecord, Tasks};
 
@@ -93,6 +95,10 @@ pub trait Source: Send {
 
     /// Stops reading: what is not handed over yet stays with the other side. `false` starts again. Keep-alive goes on.
     fn pause(&mut self, paused: bool);
+
+    /// Whether to be in the groups of shared subscriptions, from now on and on every later connection. What was handed over stays, and is acknowledged as
+    /// before. Nothing, where the other side knows no such groups.
+    fn share(&mut self, _wanted: bool) {}
 
     /// Disconnects and keeps the other side's session. Acknowledgements given before are flushed first, within `deadline`.
     async fn close(&mut self, deadline: Duration);

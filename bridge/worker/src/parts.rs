@@ -7,9 +7,9 @@ use crate::telemetry::Metrics;
 use causeway_core::config::model::{DrainCeiling, OutboxOptions};
 use causeway_core::dead_letter::Destination;
 use causeway_core::dispatch::Dispatch;
-use causeway_core::drain::Pacing;
 use causeway_core::drain::breaker::BreakerOptions;
-use causeway_core::flow::StoreBound;
+use causeway_core::drain::{Pacing, SendLimit};
+use causeway_core::flow::{Limit, StoreBound};
 use causeway_core::hold::Order;
 use causeway_core::identity::LogName;
 use causeway_core::lease::Held;
@@ -124,6 +124,8 @@ pub struct SessionParts {
     pub outbox: Option<Arc<dyn Outbox>>,
     /// How the source takes acknowledgements.
     pub acknowledge: Order,
+    /// Limits that hold or drop what comes.
+    pub arrival_limits: Vec<Limit>,
     /// How many lanes the log shall have.
     pub lanes: u32,
     /// Where others leave entries for this log; `None` where nobody can.
@@ -140,6 +142,8 @@ pub struct SessionParts {
     pub lease: Option<LeaseParts>,
     /// What is known of the broker session's subscriptions; `None` where nobody keeps account of them.
     pub subscriptions: Option<SubscriptionParts>,
+    /// How it leaves the groups of shared subscriptions while it does not get on; `None`: it never does.
+    pub share: Option<ShareParts>,
     /// Puts back what died of a removed subscription once that is there again; `None`: nothing does.
     pub returning: Option<Returning>,
     /// Where the loop's ids and the spread of its pauses come from.
@@ -227,6 +231,28 @@ pub struct SubscriptionParts {
     pub call_timeout: Duration,
 }
 
+/// What leaving the groups of shared subscriptions needs.
+#[derive(Clone)]
+pub struct ShareParts {
+    /// Where the members of the bridge are kept.
+    pub leases: Arc<dyn Leases>,
+    /// The bridge.
+    pub bridge: String,
+    /// When and for how long, and how fresh what others wrote of themselves has to be.
+    pub plan: SharePlan,
+}
+
+/// How a process leaves the groups of its shared subscriptions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SharePlan {
+    /// After it has not got on for so long.
+    pub unshare_after: Duration,
+    /// How often others write of themselves at least.
+    pub member_interval: Duration,
+    /// With so many messages that it did not acknowledge the broker gives it no more.
+    pub receive_maximum: u16,
+}
+
 /// What competing for a session's lease needs.
 #[derive(Clone)]
 pub struct LeaseParts {
@@ -263,6 +289,8 @@ pub struct LegParts {
     pub depth: Option<DepthLimit>,
     /// When the destination is left alone; `None`: never.
     pub breaker: Option<BreakerOptions>,
+    /// Limits on what is sent.
+    pub send_limits: Vec<SendLimit>,
     /// How retries and recovery are paced; `None`: they are not.
     pub pacing: Option<Pacing>,
     /// What to do with entries that do not go through.

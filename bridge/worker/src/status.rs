@@ -173,6 +173,10 @@ pub struct SessionStatus {
     pub held_up_since: Option<Instant>,
     /// Times that a message had to wait, by the kind of limit.
     pub held_up_total: BTreeMap<&'static str, u64>,
+    /// Messages that had to wait until a limit of what is sent admitted them, by its kind; others passed them.
+    pub parked_total: BTreeMap<&'static str, u64>,
+    /// How many of them wait now.
+    pub parked: u64,
     /// Messages that lacked the key of a limit, once for each such limit.
     pub limit_keys_missing: u64,
     /// Whether the log's store does not take what it is given: it is away, or its disk is full.
@@ -185,6 +189,11 @@ pub struct SessionStatus {
     pub adopting: Option<String>,
     /// Whether the session is emptying its log before it ends.
     pub draining: bool,
+    /// Whether it left the groups of its shared subscriptions for a while, so that others get its share.
+    pub unshared: bool,
+    /// Whether it takes and acknowledges nothing, so that others of its groups must not count on it.
+    #[serde(skip)]
+    pub stuck: bool,
     /// Since when the source should have shown progress and did not.
     #[serde(skip)]
     pub source_stalled_since: Option<Instant>,
@@ -222,7 +231,7 @@ impl SessionStatus {
         if self.is_down(now) || self.role != SessionRole::Owner || !self.connected || without_filter {
             return ServiceLevel::None;
         }
-        let held_back = self.paused || self.draining || self.store_failing || self.log != LogPhase::Running;
+        let held_back = self.paused || self.stuck || self.draining || self.store_failing || self.log != LogPhase::Running;
         if held_back || self.subscriptions_active < self.subscriptions_wanted { ServiceLevel::Degraded } else { ServiceLevel::Full }
     }
 

@@ -1,5 +1,6 @@
 /** The configuration as it is written: every field may be missing, because what is broken is taken out before the rules look at the rest. */
 import { type Nanos, SECOND } from "../budget.ts";
+import type { Flow } from "./rules/flow/index.ts";
 import { span } from "./span.ts";
 
 export type SessionMode = "ephemeral" | "persistent" | "exclusive";
@@ -16,18 +17,9 @@ export interface BridgeConfig {
   bindings?: Binding[];
   processors?: Processor[];
   routes?: Route[];
-  flow?: { store?: FlowStore };
+  flow?: Flow;
   drops?: { ledger?: DropLedger };
   http?: Http;
-}
-
-export interface FlowStore {
-  max_messages_per_key?: number;
-  max_bytes_per_key?: number;
-  on_full?: "hold" | "dead_letter_oldest" | "drop_oldest" | "reject_newest";
-  allow_loss?: boolean;
-  message_ttl?: string;
-  max_message_ttl?: string;
 }
 
 export interface DropLedger {
@@ -219,6 +211,7 @@ export interface Http {
   monitor_api_key?: string;
   hint_token?: string;
   cors_origins?: string[];
+  trusted_proxies?: string[];
   tls_cert_file?: string;
   tls_key_file?: string;
 }

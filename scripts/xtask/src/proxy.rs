@@ -63,6 +63,8 @@ pub enum Fault {
 pub struct Rule {
     /// The operation, for example `SendMessageBatch`. `None`: every one.
     pub operation: Option<String>,
+    /// Whose calls, by [`CALLER`]. `None`: everybody's.
+    pub caller: Option<String>,
     /// What the call's body has to contain, for example a key.
     pub containing: Option<String>,
     /// What happens.
@@ -83,13 +85,19 @@ impl Rule {
     /// Hits every call of every operation, until healed.
     #[must_use]
     pub fn always(fault: Fault) -> Self {
-        Self { operation: None, containing: None, fault, times: None, percent: 100 }
+        Self { operation: None, caller: None, containing: None, fault, times: None, percent: 100 }
     }
 
     /// The same for calls of one operation only.
     #[must_use]
     pub fn of(self, operation: &str) -> Self {
         Self { operation: Some(operation.to_owned()), ..self }
+    }
+
+    /// The same for calls of one caller only.
+    #[must_use]
+    pub fn by(self, caller: &str) -> Self {
+        Self { caller: Some(caller.to_owned()), ..self }
     }
 
     /// The same for calls only whose body contains this.
@@ -104,9 +112,11 @@ impl Rule {
         Self { percent, ..self }
     }
 
-    fn matches(&self, operation: &str, body: &[u8]) -> bool {
+    fn matches(&self, operation: &str, caller: Option<&str>, body: &[u8]) -> bool {
         let contains = |text: &String| body.windows(text.len().max(1)).any(|window| window == text.as_bytes());
-        self.operation.as_deref().is_none_or(|wanted| wanted == operation) && self.containing.as_ref().is_none_or(contains)
+        self.operation.as_deref().is_none_or(|wanted| wanted == operation)
+            && self.caller.as_deref().is_none_or(|wanted| Some(wanted) == caller)
+            && self.containing.as_ref().is_none_or(contains)
     }
 }
 
@@ -291,7 +301,8 @@ fn hang_up<T>() -> Result<T, std::io::Error> {
 async fn handle(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, std::io::Error> {
     let operation = operation(&request);
     *lock(&shared.calls).entry(operation.clone()).or_default() += 1;
-    if let Some(caller) = caller(&request) {
+    let caller = caller(&request);
+    if let Some(caller) = caller.clone() {
         *lock(&shared.callers).entry((caller, operation.clone())).or_default() += 1;
     }
     let mut healed = shared.healed.subscribe();
@@ -299,7 +310,7 @@ async fn handle(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Respo
     let Ok(body) = body.collect().await.map(http_body_util::Collected::to_bytes) else {
         return hang_up();
     };
-    let fault = shared.fault_for(&operation, &body);
+    let fault = shared.fault_for(&operation, caller.as_deref(), &body);
     if fault.is_none() && lock(&shared.capacity).as_mut().is_some_and(|capacity| !capacity.admits(&operation, &body, Instant::now())) {
         return Ok(refusal(400, "com.amazonaws.dynamodb.v20120810#ProvisionedThroughputExceededException"));
     }
@@ -366,9 +377,9 @@ fn refusal(status: u16, code: &str) -> Response<Full<Bytes>> {
 }
 
 impl Shared {
-    fn fault_for(&self, operation: &str, body: &[u8]) -> Option<Fault> {
+    fn fault_for(&self, operation: &str, caller: Option<&str>, body: &[u8]) -> Option<Fault> {
         let mut rules = lock(&self.rules);
-        let position = rules.iter().position(|rule| rule.matches(operation, body))?;
+        let position = rules.iter().position(|rule| rule.matches(operation, caller, body))?;
         if rules[position].percent < 100 && lock(&self.random).below(100) >= u64::from(rules[position].percent) {
             return None;
         }

@@ -463,8 +463,8 @@ impl Worker {
         self.named(session).await.is_some_and(|told| told["has_lease"] != false && told["ready"] == true)
     }
 
-    /// What it tells of the session with the broker; it may have others besides.
-    async fn session(&self) -> Option<serde_json::Value> {
+    /// What it tells of the session with the broker; it may have others besides. `None`: it does not answer.
+    pub async fn session(&self) -> Option<serde_json::Value> {
         self.named(SESSION).await
     }
 

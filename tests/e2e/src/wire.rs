@@ -3,6 +3,7 @@
 //! It is a witness of its own: what a worker says of itself plays no part in it.
 
 use anyhow::{Context as _, Result};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -105,6 +106,26 @@ impl Tap {
     #[must_use]
     pub fn deliveries(&self) -> usize {
         self.shared.seen().iter().filter(|seen| matches!(seen.sight, Sight::Delivery { .. })).count()
+    }
+
+    /// How many messages were handed over and not acknowledged at a time, at most, on any connection.
+    #[must_use]
+    pub fn most_unacknowledged(&self) -> usize {
+        let (mut most, mut owed) = (0, BTreeMap::<u64, BTreeSet<u16>>::new());
+        for seen in self.shared.seen().iter() {
+            let owed = owed.entry(seen.connection).or_default();
+            match &seen.sight {
+                Sight::Delivery { id, .. } => {
+                    owed.insert(*id);
+                    most = most.max(owed.len());
+                }
+                Sight::Acknowledgement { id } => {
+                    owed.remove(id);
+                }
+                Sight::Connect { .. } | Sight::End => {}
+            }
+        }
+        most
     }
 
     /// How often a client with this identifier logged in, and how many such connections there were at a time at most.

@@ -395,6 +395,7 @@ fn owner_options(name: String, ttl: Duration, knobs: &Knobs, rng: &mut Rng) -> O
         delivery: knobs.delivery,
         depth: None,
         breaker: None,
+        send_limits: Vec::new(),
         pacing: knobs.paced.then(|| Pacing {
             shortest: Duration::from_millis(20),
             longest: Duration::from_millis(200),

@@ -8,6 +8,7 @@ pub mod letter;
 pub mod mail;
 pub mod managed_subscriptions;
 pub mod member;
+pub mod quota;
 pub mod registry;
 pub mod row;
 pub mod segment;

@@ -1,8 +1,10 @@
 //! What one leg sends: what is ready, what waits for a round, what stands in line.
 
 use super::breaker::{Breaker, Circuit};
+use super::pacer::{Pacer, SendLimit};
 use super::rounds::{Answer, Rounds};
 use super::{Item, OrderKey, Pace};
+use crate::flow::Reason;
 use crate::units::Instant;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -18,6 +20,8 @@ pub(super) struct Sending {
     /// How many of those a former owner left, or stand behind such.
     inherited: usize,
     rounds: Option<Rounds>,
+    /// What limits on its first attempt may make wait.
+    pacer: Option<Pacer>,
     pub breaker: Option<Breaker>,
     pub in_flight: usize,
     /// Batches in flight.
@@ -28,6 +32,60 @@ pub(super) struct Sending {
 impl Sending {
     pub fn new(pace: &Pace) -> Self {
         Self { rounds: pace.pacing.map(Rounds::new), breaker: pace.breaker.map(Breaker::new), ..Self::default() }
+    }
+
+    /// Sets limits on what it sends.
+    pub fn limit(&mut self, limits: Vec<SendLimit>) {
+        self.pacer = (!limits.is_empty()).then(|| Pacer::new(limits));
+    }
+
+    /// Entries that wait because a limit says so, and what they weigh.
+    pub fn deferred(&self) -> (usize, usize) {
+        self.pacer.as_ref().map_or((0, 0), Pacer::deferred)
+    }
+
+    pub fn take_limited(&mut self) -> Vec<(Item, Reason)> {
+        self.pacer.as_mut().map(Pacer::take_dropped).unwrap_or_default()
+    }
+
+    pub fn take_told(&mut self) -> Vec<(Reason, u64)> {
+        self.pacer.as_mut().map(Pacer::take_told).unwrap_or_default()
+    }
+
+    /// Entries that a limit was not asked about yet, or does not admit.
+    pub fn limited(&self) -> impl Iterator<Item = &Item> {
+        self.pacer.iter().flat_map(Pacer::items)
+    }
+
+    /// When a limit admits something that waits for it.
+    pub fn admits_at(&self, now: Instant) -> Option<Instant> {
+        self.pacer.as_ref()?.wake_at(now)
+    }
+
+    /// As many as may leave as one batch are ready, as far as limits admit them. They leave within a linger, so that what they were charged holds.
+    pub fn admit(&mut self, pace: &Pace, now: Instant, may_leave: impl Fn(&Item) -> bool, is_expired: impl Fn(&Item) -> bool) {
+        if self.pacer.as_ref().is_none_or(|pacer| pacer.len() == 0) {
+            return;
+        }
+        let most = self.room(pace, now).min(pace.limits.entries);
+        let mut ready = self.ready.values().filter(|item| may_leave(item)).count();
+        let Some(pacer) = &mut self.pacer else { return };
+        while ready < most
+            && let Some(item) = pacer.admit(now, &may_leave, &is_expired)
+        {
+            self.ready.insert(item.turn, item);
+            ready += 1;
+        }
+    }
+
+    /// An item is ready, or waits until limits on its first attempt admit it.
+    fn make_ready(&mut self, item: Item) {
+        match &mut self.pacer {
+            Some(pacer) if item.first_attempt.is_none() => pacer.push(item),
+            Some(_) | None => {
+                self.ready.insert(item.turn, item);
+            }
+        }
     }
 
     /// What the circuit breaker lets through.
@@ -49,11 +107,6 @@ impl Sending {
         self.breaker.as_ref().filter(|_| !self.ready.is_empty())?.opens_at()
     }
 
-    /// Entries that stand behind another of their key.
-    pub fn in_line(&self) -> usize {
-        self.lines.values().map(VecDeque::len).sum()
-    }
-
     /// Entries that wait for a round.
     pub fn due(&self) -> impl Iterator<Item = &Item> {
         self.due.values()
@@ -61,12 +114,13 @@ impl Sending {
 
     /// Entries that wait neither for a pause nor for an answer.
     pub fn unsent(&self) -> impl Iterator<Item = &Item> {
-        self.ready.values().chain(self.due.values()).chain(self.lines.values().flatten())
+        self.ready.values().chain(self.due.values()).chain(self.lines.values().flatten()).chain(self.limited())
     }
 
     /// The same, to be changed.
     pub fn unsent_mut(&mut self) -> impl Iterator<Item = &mut Item> {
-        self.ready.values_mut().chain(self.due.values_mut()).chain(self.lines.values_mut().flatten())
+        let limited = self.pacer.iter_mut().flat_map(Pacer::items_mut);
+        self.ready.values_mut().chain(self.due.values_mut()).chain(self.lines.values_mut().flatten()).chain(limited)
     }
 
     /// Lets nothing new overtake what former owners left.
@@ -85,7 +139,7 @@ impl Sending {
             self.inherited += usize::from(item.inherited);
             self.due.insert((item.ready_at, item.turn), item);
         } else {
-            self.ready.insert(item.turn, item);
+            self.make_ready(item);
         }
     }
 
@@ -109,7 +163,7 @@ impl Sending {
             self.inherited -= usize::from(core::mem::take(&mut item.inherited));
             item.round = round;
             item.ready_at = now;
-            self.ready.insert(item.turn, item);
+            self.make_ready(item);
         }
     }
 
@@ -136,6 +190,7 @@ impl Sending {
             self.inherited -= usize::from(item.inherited);
             gone.push(item);
         }
+        gone.extend(self.pacer.iter_mut().flat_map(|pacer| pacer.extract(&goes)));
         for line in self.lines.values_mut() {
             let (left, kept): (VecDeque<Item>, VecDeque<Item>) = core::mem::take(line).into_iter().partition(&goes);
             *line = kept;

@@ -12,12 +12,15 @@
 
 pub mod breaker;
 mod leg;
+mod pacer;
 pub mod retry;
 pub mod rounds;
 mod shares;
 
+pub use pacer::SendLimit;
 pub use rounds::Pacing;
 
+use crate::flow::Reason;
 use crate::identity::{ConnectionEpoch, DeliveryId, Id128, LaneId, Place, Position};
 use crate::message::Entry;
 use crate::units::Instant;
@@ -182,6 +185,33 @@ impl Drain {
         }
     }
 
+    /// With limits on what each leg sends, in the order of the legs.
+    #[must_use]
+    pub fn limited_by(mut self, limits: impl IntoIterator<Item = Vec<SendLimit>>) -> Self {
+        for (sending, limits) in self.legs.iter_mut().zip(limits) {
+            sending.limit(limits);
+        }
+        self
+    }
+
+    /// Entries that wait because a limit says so, and what they weigh in bytes.
+    #[must_use]
+    pub fn deferred(&self) -> (usize, usize) {
+        let each = self.legs.iter().map(Sending::deferred);
+        each.fold((0, 0), |(count, weight), (more, heavier)| (count + more, weight + heavier))
+    }
+
+    /// What limits dropped since it was last asked; the caller's to settle.
+    pub fn take_limited(&mut self) -> Vec<(Item, Reason)> {
+        self.legs.iter_mut().flat_map(Sending::take_limited).collect()
+    }
+
+    /// How many entries of a leg have to wait that did not when it was last asked.
+    pub fn take_told(&mut self) -> Vec<(usize, Reason, u64)> {
+        let each = self.legs.iter_mut().enumerate();
+        each.flat_map(|(leg, sending)| sending.take_told().into_iter().map(move |(reason, count)| (leg, reason, count))).collect()
+    }
+
     fn share(&self, lane: LaneId) -> Share {
         self.shares.lanes.get(lane.index()).copied().unwrap_or_default()
     }
@@ -253,7 +283,7 @@ impl Drain {
     /// Entries of `leg` in memory.
     #[must_use]
     pub fn count_of(&self, leg: usize) -> usize {
-        self.legs.get(leg).map_or(0, |sending| sending.ready.len() + sending.due().count() + sending.in_line() + sending.in_flight)
+        self.legs.get(leg).map_or(0, |sending| sending.unsent().count() + sending.in_flight)
             + self.waiting.values().chain(self.parks.values()).filter(|item| item.leg == leg).count()
     }
 
@@ -325,6 +355,7 @@ impl Drain {
             .chain(self.flights.values().flatten())
             .chain(self.legs.iter().filter_map(|sending| sending.ready.first_key_value().map(|(_, item)| item)))
             .chain(self.legs.iter().flat_map(Sending::due))
+            .chain(self.legs.iter().flat_map(Sending::limited))
             .min_by_key(|item| item.turn)
     }
 
@@ -423,8 +454,14 @@ impl Drain {
             });
         let rounds = self.legs.iter().filter_map(Sending::release_at);
         let probes = self.legs.iter().filter_map(Sending::probe_at);
+        let admitted = self
+            .legs
+            .iter()
+            .zip(&self.paces)
+            .filter(|(sending, pace)| has_room(sending, pace))
+            .filter_map(|(sending, _)| sending.admits_at(now));
         // What lingered long enough and still did not leave waits for an event; it must not hide the next pause's end.
-        lingering.filter(|at| *at > now).chain(waiting).chain(rounds).chain(probes).min()
+        lingering.filter(|at| *at > now).chain(waiting).chain(rounds).chain(probes).chain(admitted).min()
     }
 
     /// What is to leave now, if anything: a full batch, or a smaller one where nothing is under way or its oldest entry has waited long enough.
@@ -444,6 +481,7 @@ impl Drain {
                 sending.lines.iter().filter(|(_, line)| line.iter().any(is_within)).map(|(key, _)| *key).collect()
             };
             let may_leave = |item: &Item| is_within(item) || item.key.is_some_and(|key| holds_up.contains(&key));
+            sending.admit(pace, now, may_leave, &is_expired);
             let Some(count) = sending.batch_count(pace, now, eager, may_leave) else { continue };
             let mut items = Vec::with_capacity(count);
             let mut expired = Vec::new();

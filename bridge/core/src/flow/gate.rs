@@ -5,6 +5,7 @@ use super::limiter::{Limiter, Mode};
 use super::pairs::Pairs;
 use crate::message::Message;
 use crate::units::Instant;
+use std::sync::Arc;
 
 /// What becomes of a message that a limit does not admit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -28,6 +29,8 @@ pub struct Limit {
     pub on_exceed: OnExceed,
     /// Keys that have a budget of their own, at most.
     pub max_keys: usize,
+    /// The key whose budget the others share.
+    pub overflow_key: Arc<str>,
 }
 
 /// What is to become of a message.
@@ -60,7 +63,8 @@ impl Gate {
     /// Whole budgets.
     #[must_use]
     pub fn new(limits: Vec<Limit>) -> Self {
-        let limiter = |limit: &Limit| Limiter::new(limit.pairs.clone(), limit.mode, limit.max_keys);
+        let limiter =
+            |limit: &Limit| Limiter::new(limit.pairs.clone(), limit.mode, limit.max_keys).sharing(Arc::clone(&limit.overflow_key));
         Self { limits: limits.into_iter().map(|limit| (limit.clone(), limiter(&limit))).collect() }
     }
 
@@ -143,6 +147,7 @@ mod tests {
             mode: Mode::StrictWindow,
             on_exceed,
             max_keys: 100,
+            overflow_key: super::super::limiter::OVERFLOW_KEY.into(),
         }
     }
 

@@ -7,6 +7,9 @@ use crate::units::Instant;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+/// The key whose budget is shared by those for which there is no room, where nothing else is said.
+pub const OVERFLOW_KEY: &str = "*overflow*";
+
 /// How a limit's pairs are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Mode {
@@ -65,13 +68,28 @@ pub struct Limiter {
     /// The same keys by when their budgets are whole again.
     whole_at: BTreeSet<(Instant, Arc<str>)>,
     overflow: Budget,
+    overflow_key: Arc<str>,
 }
 
 impl Limiter {
     /// Whole budgets for everybody.
     #[must_use]
     pub fn new(pairs: Pairs, mode: Mode, max_keys: usize) -> Self {
-        Self { pairs, max_keys, budgets: BTreeMap::new(), whole_at: BTreeSet::new(), overflow: Budget::new(mode) }
+        Self {
+            pairs,
+            max_keys,
+            budgets: BTreeMap::new(),
+            whole_at: BTreeSet::new(),
+            overflow: Budget::new(mode),
+            overflow_key: OVERFLOW_KEY.into(),
+        }
+    }
+
+    /// With another name for the key whose budget is shared by those for which there is no room: whatever has that very key is charged to it, too.
+    #[must_use]
+    pub fn sharing(mut self, overflow_key: Arc<str>) -> Self {
+        self.overflow_key = overflow_key;
+        self
     }
 
     /// When one more of `key` is admitted, if none is before; `now` where it is now.
@@ -85,6 +103,9 @@ impl Limiter {
 
     /// Takes one of `key`, which [`Self::ready_at`] has admitted at `now`.
     pub fn take(&mut self, key: &str, now: Instant) {
+        if *key == *self.overflow_key {
+            return self.overflow.take(&self.pairs, now);
+        }
         if let Some((name, budget)) = self.budgets.get_key_value(key) {
             self.whole_at.remove(&(budget.full_at(&self.pairs), Arc::clone(name)));
         } else if !self.make_room(now) {

@@ -6,18 +6,25 @@
 //! What is sent has bounds of its own: [`sender`].
 
 mod bucket;
+pub mod capacity;
+mod configured;
 mod expiry;
 mod gate;
 mod key;
 mod limiter;
 mod pairs;
+pub mod quota;
+mod reason;
 pub mod sender;
+pub mod share;
 mod store;
 mod window;
 
+pub use configured::{arrival_limits, send_limits};
 pub use expiry::{Expiry, forwarded_expiry};
 pub use gate::{Exceeded, Gate, Limit, OnExceed, Verdict};
 pub use key::{KeyError, LimitKey, NO_KEY};
-pub use limiter::{Limiter, Mode};
+pub use limiter::{Limiter, Mode, OVERFLOW_KEY};
 pub use pairs::{MAX_COUNT, MAX_SECONDS, Pair, Pairs, PairsError};
+pub use reason::Reason;
 pub use store::{DEFAULT_MESSAGES, MAX_KEYS, OnFull, StoreBound, StoreKey, StoreUsage, StoreVerdict, Usage};

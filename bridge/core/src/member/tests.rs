@@ -45,6 +45,7 @@ fn options() -> (MemberOptions, OwnerOptions) {
         delivery: Delivery::Logged,
         depth: None,
         breaker: None,
+        send_limits: Vec::new(),
         pacing: None,
         policy,
         limits: BatchLimits { entries: 10, bytes: 262_144, entry_bytes: 200_000 },

@@ -24,7 +24,9 @@ macro_rules! catalog {
 catalog! {
     Worker {
         MessagesReceived = Counter Count [Route] "messages_received_total" "MessagesReceived"
-            "Messages received from the source. Conservation: received + recovered = delivered + dead-lettered + dropped + expired + filtered + returned + handed over + in the outbox + in flight.";
+            "Messages received from the source. Conservation: received + mailed + recovered = delivered + dead-lettered + dropped + expired + filtered + returned + handed over + in the outbox + in flight.";
+        MessagesMailed = Counter Count [Route] "messages_mailed_total" "MessagesMailed"
+            "Messages that came by the mailbox of the route's log and not from its source: posted to a receiver, put in by hand, or put back from the dead letters.";
         MessagesRecovered = Counter Count [Route] "messages_recovered_total" "MessagesRecovered"
             "Entries of former owners that were read back from the log.";
         MessagesDelivered = Counter Count [Route] "messages_delivered_total" "MessagesDelivered"
@@ -131,6 +133,8 @@ catalog! {
             "Processes of the role worker that live, as the control process counts them: by their rows, and by what ECS says of their tasks where it is asked.";
         AzSpread = Gauge Count [] "az_spread" "AzSpread"
             "Availability zones that those workers run in, told by the control process; 0 where no worker knows its own.";
+        UnseenTasks = Gauge Count [] "fleet_unseen_tasks" "FleetUnseenTasks"
+            "Tasks of the members' ECS services that are to run and have never told of themselves, told by the control process where it may list tasks: they start, or fail before they write their row.";
         WarmStandby = Gauge None [Session] "warm_standby_available" "WarmStandbyAvailable"
             "1 while a worker lives that could take the session over, told by the control process, which does not count itself.";
         LeaseHolders = Gauge Count [Session] "lease_holders" "LeaseHolders"
@@ -145,6 +149,18 @@ catalog! {
             "Logs of processes that are gone which this one drained and closed: of sessions that are not owned exclusively.";
         AdmissionPaused = Gauge None [Session] "admission_paused" "AdmissionPaused"
             "1 while admission is held back because memory, the log, or the outbox of a route (max_outbox_depth) is full.";
+        HeldMessages = Gauge Count [Session] "held_messages" "HeldMessages"
+            "Messages that came and wait, unacknowledged, until a limit admits the first of them.";
+        Held = Counter Count [Session, LimitReason] "held_total" "Held"
+            "Times that a message had to wait, unacknowledged, with everything that came after it, by the kind of limit.";
+        AckHold = Gauge Seconds [Session] "ack_hold_seconds" "AckHold"
+            "For how long the oldest message that waits for a limit has been unacknowledged; 0 where none waits.";
+        ParkedMessages = Gauge Count [Session] "parked_messages" "ParkedMessages"
+            "Messages that came and wait until a limit of what is sent admits them, among those in memory; others pass them.";
+        Parked = Counter Count [Session, LimitReason] "parked_total" "Parked"
+            "Messages that had to wait until a limit of what is sent admitted them, for each destination, by the kind of limit.";
+        LimitKeyMissing = Counter Count [Session] "limit_key_missing_total" "LimitKeyMissing"
+            "Messages that lacked what a limit that holds or drops takes its key from: they share one budget.";
         MqttReceived = Counter Count [Session] "mqtt_received_total" "MQTTReceived"
             "Messages that the source handed over.";
         MqttAcknowledged = Counter Count [Session] "mqtt_acknowledged_total" "MQTTAcknowledged"

@@ -8,6 +8,7 @@ pub mod emf;
 pub use catalog::{CATALOG, Metric};
 
 use crate::drops::{Direction, DropOutcome, DropReason, FilterCause};
+use crate::flow::Reason;
 use crate::ingress::Unknown;
 use crate::outcome::FaultCode;
 
@@ -123,6 +124,8 @@ pub enum Label {
     PostResult,
     /// Why nobody is known to own a session.
     UnknownOwner,
+    /// Which kind of limit made a message wait.
+    LimitReason,
 }
 
 impl Label {
@@ -143,7 +146,7 @@ impl Label {
             Self::FailoverStart => "start",
             Self::Receiver => "receiver",
             Self::PostResult => "result",
-            Self::UnknownOwner => "reason",
+            Self::UnknownOwner | Self::LimitReason => "reason",
         }
     }
 
@@ -164,7 +167,7 @@ impl Label {
             Self::FailoverStart => "Start",
             Self::Receiver => "Receiver",
             Self::PostResult => "Result",
-            Self::UnknownOwner => "Reason",
+            Self::UnknownOwner | Self::LimitReason => "Reason",
         }
     }
 
@@ -186,6 +189,7 @@ impl Label {
             Self::FailoverStart => Some(FailoverStart::ALL.iter().map(|start| start.as_str()).collect()),
             Self::PostResult => Some(PostResult::ALL.iter().map(|result| result.as_str()).collect()),
             Self::UnknownOwner => Some(Unknown::ALL.iter().map(|why| why.as_str()).collect()),
+            Self::LimitReason => Some(Reason::ALL.iter().map(|reason| reason.name()).collect()),
         }
     }
 }

@@ -10,57 +10,13 @@
 use super::Owner;
 use super::bounds::LOOK_AGAIN;
 use super::events::{Effect, Observation};
-use crate::drops::{DropReason, Dropped};
-use crate::flow::{Exceeded, Gate, Limit, LimitKey, OnExceed};
+use crate::drops::Dropped;
+use crate::flow::{Exceeded, Gate, Limit, OnExceed, Reason};
 use crate::identity::{ConnectionEpoch, DeliveryId};
 use crate::message::Entry;
 use crate::units::{Instant, UnixMillis};
 use std::collections::VecDeque;
 use std::sync::Arc;
-
-/// Why a message is not taken in yet, or never.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Reason {
-    /// The limit of a key.
-    KeyLimit,
-    /// The limit of a route, or of all that comes by a source.
-    RouteLimit,
-    /// As much of its key as may waits in the log.
-    StoreFull,
-}
-
-impl Reason {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::KeyLimit, Self::RouteLimit, Self::StoreFull];
-
-    /// As metrics and people name it.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::KeyLimit => "key_limit",
-            Self::RouteLimit => "route_limit",
-            Self::StoreFull => "store_full",
-        }
-    }
-
-    /// As drops are told by it.
-    const fn drop_reason(self) -> DropReason {
-        match self {
-            Self::KeyLimit => DropReason::KeyLimit,
-            Self::RouteLimit => DropReason::RouteLimit,
-            Self::StoreFull => DropReason::StoreFull,
-        }
-    }
-
-    /// That of a limit.
-    #[must_use]
-    pub const fn of(key: &LimitKey) -> Self {
-        match key {
-            LimitKey::Topic | LimitKey::TopicLevel(_) | LimitKey::UserProperty(_) => Self::KeyLimit,
-            LimitKey::Route | LimitKey::Connection => Self::RouteLimit,
-        }
-    }
-}
 
 /// A message that came, as the entries that it leads to.
 #[derive(Debug)]
@@ -264,17 +220,22 @@ impl Owner {
 
     fn drop_arrived(&mut self, arrived: Arrived, reason: Reason) {
         for entry in &arrived.entries {
-            self.count(core::slice::from_ref(entry), |counters| match reason {
-                Reason::KeyLimit => counters.key_limit += 1,
-                Reason::RouteLimit => counters.route_limit += 1,
-                // It is only ever held for that.
-                Reason::StoreFull => {}
-            });
-            let leg = self.leg_of(entry);
-            let dropped = Box::new(Dropped::at_the_door(entry, reason.drop_reason(), "a limit with `on_exceed: drop` did not admit it"));
-            self.effects.push(Effect::Observe(Observation::Limited { leg, reason, dropped }));
+            self.count_limited(entry, reason);
             self.deliveries.entry_done(arrived.delivery);
         }
+    }
+
+    /// Counts an entry that a limit drops.
+    pub(super) fn count_limited(&mut self, entry: &Arc<Entry>, reason: Reason) {
+        self.count(core::slice::from_ref(entry), |counters| match reason {
+            Reason::KeyLimit => counters.key_limit += 1,
+            Reason::RouteLimit => counters.route_limit += 1,
+            // It is only ever held for that.
+            Reason::StoreFull => {}
+        });
+        let leg = self.leg_of(entry);
+        let dropped = Box::new(Dropped::at_the_door(entry, reason.drop_reason(), "a limit with `on_exceed: drop` did not admit it"));
+        self.effects.push(Effect::Observe(Observation::Limited { leg, reason, dropped }));
     }
 
     /// A connection ended: what came by it and waits comes again. It was charged nothing.

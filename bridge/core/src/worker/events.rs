@@ -1,9 +1,9 @@
 //! What an owner is told, and what it answers.
 
-use super::admission::Reason;
 use crate::dead_letter::DeadLetter;
 use crate::drain::{BatchId, ParkId};
 use crate::drops::Dropped;
+use crate::flow::Reason;
 use crate::identity::{ConnectionEpoch, DeliveryId, Epoch, LaneId};
 use crate::log::writer::WriterEnd;
 use crate::log::{Answer, Call};
@@ -173,6 +173,15 @@ pub enum Observation {
     KeyMissing {
         /// So many.
         limits: usize,
+    },
+    /// Entries of a leg wait because a limit of what it sends does not admit them yet; others pass them.
+    Deferred {
+        /// The index of the leg.
+        leg: usize,
+        /// Which kind of limit.
+        reason: Reason,
+        /// How many.
+        entries: u64,
     },
     /// An entry was dropped because a limit did not admit it.
     Limited {

@@ -23,7 +23,6 @@ mod spilling;
 mod status;
 mod stopping;
 
-pub use admission::Reason;
 pub use events::{Effect, End, Event, Observation};
 pub use status::{LaneStatus, OwnerStatus, Phase};
 
@@ -143,7 +142,7 @@ impl Owner {
             registry: Registry::new(),
             lanes: Vec::new(),
             change: Change::None { not_before: None },
-            drain: Drain::new(paces),
+            drain: Drain::new(paces).limited_by(options.legs.iter().map(|leg| leg.send_limits.clone())),
             doomed: VecDeque::new(),
             doomed_later: BTreeMap::new(),
             parking: BTreeMap::new(),
@@ -185,6 +184,7 @@ impl Owner {
             && self.has_depth()
             && self.has_room_to_hold()
             && self.admission.is_empty()
+            && self.has_room_to_defer()
             && self.pending() < self.options.segment.max_messages * PENDING_SEGMENTS
             && self.lanes.iter().map(|lane| lane.writer.pending_bytes()).sum::<usize>() < self.options.memory_bytes / 2
     }
@@ -203,7 +203,7 @@ impl Owner {
                 self.forget_held(now, connection);
                 self.forget_arrived(now, wall, connection);
             }
-            Event::Log { lane, answer } => self.answered(now, lane, answer),
+            Event::Log { lane, answer } => self.answered(now, wall, lane, answer),
             Event::Sent { batch, outcomes } => self.sent(now, wall, batch, outcomes),
             Event::Parked { park, outcome } => self.parked(now, park, outcome),
             Event::MailRead(answer) => self.mail_read(now, answer),
@@ -303,7 +303,7 @@ impl Owner {
         }
     }
 
-    fn answered(&mut self, now: Instant, id: LaneId, answer: Answer) {
+    fn answered(&mut self, now: Instant, wall: UnixMillis, id: LaneId, answer: Answer) {
         if matches!(answer, Answer::Record(_) | Answer::Registered(_)) {
             return self.registry_answered(now, answer);
         }
@@ -316,7 +316,7 @@ impl Owner {
                 self.count(&unloaded, |counters| counters.unloaded += 1);
                 self.note_fault(fault);
             }
-            Answer::Page { purpose: PagePurpose::Sweep, page } => lane.swept(page),
+            Answer::Page { purpose: PagePurpose::Sweep, page } => lane.swept(now, wall, page),
             Answer::HeadPut(outcome) => {
                 let fault = lane.head_put(now, outcome);
                 self.note_fault(fault);
@@ -348,7 +348,8 @@ impl Owner {
             Some(WriterEvent::MailGone { pieces, strays }) => {
                 let room = self.has_room(id);
                 if let (Some(strays), Some(lane)) = (strays, self.lanes.get_mut(id.index())) {
-                    // Without room they are read back, like everything else.
+                    // Without room they are read back, like everything else, and on an idle lane nothing follows that would tell what they are.
+                    lane.loader.note_strays(strays.first, strays.last);
                     lane.loader.offer(strays, room);
                 }
                 self.mail_gone(now, pieces);
@@ -418,6 +419,12 @@ impl Owner {
         let lanes = self.lanes.len().max(1);
         self.drain.len_of(lane) < self.options.memory_entries.div_ceil(lanes)
             && self.drain.weight_of(lane) < self.options.memory_bytes.div_ceil(lanes)
+    }
+
+    /// Whether what limits make wait leaves room for the rest: it may take half of one lane's share.
+    fn has_room_to_defer(&self) -> bool {
+        let (lanes, (deferred, weight)) = (self.lanes.len().max(1), self.drain.deferred());
+        2 * deferred < self.options.memory_entries.div_ceil(lanes) && 2 * weight < self.options.memory_bytes.div_ceil(lanes)
     }
 
     /// Restores the invariants: whatever can go on goes on.

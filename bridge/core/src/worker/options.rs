@@ -6,7 +6,7 @@ use crate::dead_letter::Destination;
 use crate::dispatch::Dispatch;
 use crate::drain::breaker::BreakerOptions;
 use crate::drain::retry::Backoff;
-use crate::drain::{BatchLimits, OrderKey, Pacing};
+use crate::drain::{BatchLimits, OrderKey, Pacing, SendLimit};
 use crate::flow::{Limit, StoreBound};
 use crate::hold::Order;
 use crate::identity::Epoch;
@@ -195,6 +195,8 @@ pub struct LegOptions {
     pub pacing: Option<Pacing>,
     /// When it leaves its destination alone; `None`: never.
     pub breaker: Option<BreakerOptions>,
+    /// Limits on what it sends: what one of them does not admit yet waits, and others pass it.
+    pub send_limits: Vec<SendLimit>,
     /// The destination's limits.
     pub limits: BatchLimits,
     /// Measures entries for the destination.

@@ -140,8 +140,11 @@ impl Owner {
             // No list where no lane is stuck, which is nearly always.
             let limits: Vec<Option<Position>> =
                 if self.lanes.iter().any(|lane| limit(lane).is_some()) { self.lanes.iter().map(limit).collect() } else { Vec::new() };
-            let Some(launch) = self.drain.launch(now, eager, &limits, |item| expired(&item.entry, item.attempts, wall).is_some()) else {
-                break;
+            let launch = self.drain.launch(now, eager, &limits, |item| expired(&item.entry, item.attempts, wall).is_some());
+            let dropped = self.settle_limited(now);
+            let Some(launch) = launch else {
+                // What stood behind it may be ready now.
+                if dropped { continue } else { break }
             };
             for item in launch.expired {
                 if let Some(fault) = expired(&item.entry, item.attempts, wall) {
@@ -152,6 +155,21 @@ impl Owner {
                 self.effects.push(Effect::Send { batch: launch.batch, leg: launch.leg, entries: launch.entries, delays: launch.delays });
             }
         }
+    }
+
+    /// Drops what a limit of its leg does not let wait, and tells how many have to; whether anything was dropped.
+    fn settle_limited(&mut self, now: Instant) -> bool {
+        for (leg, reason, entries) in self.drain.take_told() {
+            self.effects.push(Effect::Observe(Observation::Deferred { leg, reason, entries }));
+        }
+        let dropped = self.drain.take_limited();
+        let any = !dropped.is_empty();
+        for (mut item, reason) in dropped {
+            self.drain.ended(&mut item);
+            self.count_limited(&item.entry, reason);
+            self.finish(now, &item);
+        }
+        any
     }
 
     pub(super) fn sent(&mut self, now: Instant, wall: UnixMillis, batch: BatchId, outcomes: Vec<Outcome<()>>) {

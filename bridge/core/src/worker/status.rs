@@ -50,6 +50,8 @@ pub struct OwnerStatus {
     pub held_up: usize,
     /// Since when the first of them has waited.
     pub held_up_since: Option<Instant>,
+    /// Entries that wait because a limit of what is sent does not admit them yet.
+    pub deferred: usize,
     /// Entries in memory that are durable and not settled.
     pub in_memory: usize,
     /// What they weigh.
@@ -82,6 +84,7 @@ impl Owner {
             pending: self.pending(),
             held: self.held(),
             held_up: self.admission.len(),
+            deferred: self.drain.deferred().0,
             held_up_since: self.admission.oldest(),
             in_memory: self.drain.len() - self.drain.held() - self.drain.spilled(),
             in_memory_bytes: self.drain.weight() - self.drain.held_weight() - self.drain.spilled_weight(),

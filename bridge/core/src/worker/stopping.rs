@@ -15,11 +15,14 @@ impl Owner {
             return;
         }
         let over = self.is_over(now);
-        if !self.source_closed && (self.pending() == 0 && self.held() == 0 || over) {
+        // What a limit makes wait is not waited for: the log has it, or its source.
+        let sent = self.drain.len() == self.drain.deferred().0;
+        let held = self.waiting.len() > 0 || self.drain.held() > 0 && !sent;
+        if !self.source_closed && (self.pending() == 0 && !held || over) {
             self.source_closed = true;
             self.effects.push(Effect::CloseSource);
         }
-        let drained = self.drain.is_empty() && self.held() == 0 && self.lanes.iter().all(Lane::is_exhausted);
+        let drained = sent && !held && self.lanes.iter().all(Lane::is_exhausted);
         // Past the deadline one failed write of a head is enough: the log tells the next owner, at the price of some repeats.
         let heads_are_done = self.lanes.iter().all(|lane| lane.head_is_done(over));
         if !self.is_open() || self.drain.in_flight() == 0 && (drained || over) && heads_are_done {

@@ -1,16 +1,23 @@
 //! Limits: what is held waits with everything behind it, unacknowledged; what is dropped is counted and done with in its turn; nothing is lost.
 
 use crate::support::{Rig, Store, at_ms, message, ms, options};
-use causeway_core::flow::{Limit, LimitKey, Mode, OnExceed, Pairs};
+use causeway_core::flow::{Limit, LimitKey, Mode, OVERFLOW_KEY, OnExceed, Pairs, Reason};
 use causeway_core::message::Message;
 use causeway_core::units::Instant;
 use causeway_core::worker::options::OwnerOptions;
-use causeway_core::worker::{Event, Observation, Reason};
+use causeway_core::worker::{Event, Observation};
 use proptest::prelude::*;
 use std::collections::{BTreeSet, VecDeque};
 
 fn limit(key: LimitKey, pairs: &str, on_exceed: OnExceed) -> Limit {
-    Limit { key, pairs: Pairs::parse(pairs).unwrap(), mode: Mode::StrictWindow, on_exceed, max_keys: 100 }
+    Limit {
+        key,
+        pairs: Pairs::parse(pairs).unwrap(),
+        mode: Mode::StrictWindow,
+        on_exceed,
+        max_keys: 100,
+        overflow_key: OVERFLOW_KEY.into(),
+    }
 }
 
 fn limited(limits: Vec<Limit>) -> OwnerOptions {

@@ -10,6 +10,7 @@ mod fates;
 mod figures;
 mod flow_admission;
 mod flow_expiry;
+mod flow_pacing;
 mod flow_store;
 mod holding;
 mod keeping;

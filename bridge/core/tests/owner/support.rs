@@ -78,6 +78,7 @@ pub fn route(id: &str, receiver: &str) -> LegOptions {
         delivery: Delivery::Logged,
         depth: None,
         breaker: None,
+        send_limits: Vec::new(),
         pacing: None,
         policy: policy(),
         limits: BatchLimits { entries: 10, bytes: 262_144, entry_bytes: 200_000 },

@@ -5,11 +5,13 @@ mod engine;
 mod kept_back;
 mod lease;
 mod report;
+mod share;
 
 use crate::parts::{LegParts, LogKind, SessionParts};
 use crate::status::{BEAT_INTERVAL, DropReason, LastFault, LeaseStatus, LogPhase, RefusedFilter, ServiceLevel, SessionStatus};
 use crate::telemetry::AppendResult;
 use causeway_core::drain::{BatchId, BatchLimits};
+use causeway_core::flow::share::Change;
 use causeway_core::lease::row::HOUSEKEEPING;
 use causeway_core::log::writer::WriterEnd;
 use causeway_core::member::{Effect, Part, Reason, Term};
@@ -24,6 +26,7 @@ use dispatch::{Dispatch, SendBound};
 use engine::{Engine, Event};
 use kept_back::KeptBack;
 use lease::{HeldLease, LeaseCalls, SessionGate};
+use share::Groups;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use thiserror::Error;
@@ -100,6 +103,8 @@ enum Input {
     Engine(Event),
     Source(SourceEvent),
     KeptBack,
+    /// Others of the groups were looked for.
+    Looked,
     Stop,
 }
 
@@ -113,6 +118,7 @@ struct Session {
     held: watch::Sender<HeldLease>,
     source: Option<Box<dyn Source>>,
     kept_back: KeptBack,
+    groups: Option<Groups>,
     stopping: bool,
     /// Whether this term looked for dead letters of subscriptions that are there again.
     returned: bool,
@@ -150,7 +156,7 @@ impl Session {
             dispatch: Arc::clone(&parts.dispatch),
             epoch: None,
             acknowledge: parts.acknowledge,
-            limits: Vec::new(),
+            limits: parts.arrival_limits.clone(),
             store: parts.limits.store.filter(|_| parts.outbox.is_some()),
             lanes: if parts.outbox.is_some() { parts.lanes } else { 0 },
             mailbox_poll: parts.mailbox.as_ref().map(|mailbox| mailbox.poll),
@@ -183,6 +189,7 @@ impl Session {
             held: watch::Sender::new(None),
             source: None,
             kept_back: KeptBack::default(),
+            groups: Groups::of(&parts),
             stopping: false,
             returned: false,
             status,
@@ -215,6 +222,7 @@ impl Session {
         let now = self.now();
         let beat = self.published_at.plus(BEAT_INTERVAL);
         let wake = self.engine.wake_at(now).map_or(beat, |at| at.min(beat));
+        let wake = self.groups.as_ref().and_then(|groups| groups.wake_at(now)).map_or(wake, |at| at.min(wake));
         let wants_input = self.engine.wants_input(now);
         // While an outbox is full messages are kept back here, so that what stands behind them is heard: how the connection is.
         let is_full = self.engine.owner().is_some_and(|(_, owner)| owner.is_full());
@@ -224,7 +232,7 @@ impl Session {
         let mailed =
             self.parts.mailbox.as_ref().filter(|_| self.engine.owner().is_some() && !matches!(self.parts.kind, LogKind::Adopted(_)));
         let mailed = mailed.map(|mailbox| &*mailbox.mailed);
-        let (term, source, lease) = (self.term, &mut self.source, &mut self.lease);
+        let (term, source, lease, groups) = (self.term, &mut self.source, &mut self.lease, &mut self.groups);
         tokio::select! {
             biased;
             () = self.parts.stop.cancelled(), if !self.stopping => Input::Stop,
@@ -232,6 +240,7 @@ impl Session {
             () = told(hint), if !self.stopping => Input::Engine(Event::Hint),
             () = told(asked), if !self.stopping => Input::Engine(Event::StepDown),
             () = told(mailed) => Input::Engine(Event::Owner(term, worker::Event::MailHint)),
+            () = looked(groups) => Input::Looked,
             event = self.dispatch.next() => Input::Engine(Event::Owner(term, event)),
             () = core::future::ready(()), if gives_back => Input::KeptBack,
             event = next_of(source), if wants_input || keeps_back => Input::Source(event),
@@ -251,6 +260,7 @@ impl Session {
             }
             Input::Source(event) => self.source_event(event),
             Input::KeptBack => self.kept_back.pop().map(|delivery| self.source_event(SourceEvent::Delivery(delivery))).unwrap_or_default(),
+            Input::Looked => Vec::new(),
             Input::Stop => {
                 self.stopping = true;
                 self.dirty = true;
@@ -267,6 +277,7 @@ impl Session {
             let effects = self.engine.apply(self.now(), self.parts.clock.wall(), event);
             self.carry_out(effects).await;
         }
+        self.watch_groups();
         let unacknowledged = self.source.as_ref().map_or(0, |source| source.counters().unacknowledged);
         if let Some((_, owner)) = self.engine.owner() {
             self.unsettled = owner.unsettled();
@@ -274,6 +285,31 @@ impl Session {
         let exposed = self.engine.owner().map_or(0, |(_, owner)| owner.exposed() as u64);
         self.status.duplicate_exposure = exposed + unacknowledged;
         self.status.duplicate_exposure_peak = self.status.duplicate_exposure_peak.max(self.status.duplicate_exposure);
+    }
+
+    /// Leaves the groups of shared subscriptions, or enters them again, where it is time to.
+    fn watch_groups(&mut self) {
+        let now = self.now();
+        let (Some(groups), Some(source)) = (&mut self.groups, &mut self.source) else { return };
+        if self.stopping {
+            return;
+        }
+        match groups.see(now, self.engine.wants_input(now), &source.counters()) {
+            Some(Change::Leave) => {
+                warn!(
+                    "nothing is taken and nothing acknowledged here, and another process gives full service: it gets this one's share of the messages"
+                );
+                source.share(false);
+            }
+            Some(Change::Return) => {
+                info!("taking a share of the messages again");
+                source.share(true);
+            }
+            None => {}
+        }
+        let (unshared, stuck) = (groups.is_away(), groups.is_stuck(now));
+        self.dirty |= (self.status.unshared, self.status.stuck) != (unshared, stuck);
+        (self.status.unshared, self.status.stuck) = (unshared, stuck);
     }
 
     /// Who took over the lease of a log that is this process's own. Nobody does that while this process is known to live: it was paused, or cut off
@@ -486,6 +522,8 @@ impl Session {
                 let gate = SessionGate::of(&self.parts, self.held.subscribe());
                 self.kept_back = KeptBack::default();
                 self.source = Some((self.parts.start_source)(gate));
+                // A new source is in all of them.
+                self.groups = Groups::of(&self.parts);
             }
             Observation::Recovered { entries } => {
                 let took = self.parts.clock.now().since(self.term_began);
@@ -540,6 +578,7 @@ impl Session {
                 }
                 self.dirty = true;
             }
+            Observation::Deferred { reason, entries, .. } => *self.status.parked_total.entry(reason.name()).or_insert(0) += entries,
             Observation::CircuitOpened { leg } => {
                 if let Some(times) = self.circuits_opened.get_mut(leg) {
                     *times += 1;
@@ -615,6 +654,14 @@ async fn next_answer(lease: &mut Option<LeaseCalls>) -> Event {
     }
 }
 
+/// Looks for others of the groups; never, while there is no look.
+async fn looked(groups: &mut Option<Groups>) {
+    match groups {
+        Some(groups) => groups.looked().await,
+        None => core::future::pending().await,
+    }
+}
+
 /// What others say; never, where there is nobody to say it.
 async fn told(place: Option<&Notify>) {
     match place {
@@ -642,6 +689,7 @@ fn leg_options(parts: &LegParts) -> LegOptions {
         depth: parts.depth,
         pacing: parts.pacing,
         breaker: parts.breaker,
+        send_limits: parts.send_limits.clone(),
         policy: parts.policy,
         limits: BatchLimits { entries: limits.batch_entries, bytes: limits.batch_bytes, entry_bytes: limits.entry_bytes },
         size_of: Arc::new(move |entry| measure.size_of(entry)),

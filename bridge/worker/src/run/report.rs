@@ -153,6 +153,7 @@ impl Session {
             oldest_received_at: owner.oldest_age.map(received_before),
         };
         self.status.held_up = owner.held_up as u64;
+        self.status.parked = owner.deferred as u64;
         self.status.held_up_since = owner.held_up_since;
         self.status.paused = owner.phase == Phase::Running && !self.engine.wants_input(self.now());
     }
@@ -162,6 +163,7 @@ impl Session {
         self.status.outbox = OutboxDepth::default();
         self.status.paused = false;
         self.status.held_up = 0;
+        self.status.parked = 0;
         self.status.held_up_since = None;
         if !matches!(self.status.log, LogPhase::Stopped | LogPhase::Fenced) {
             self.status.log = LogPhase::Opening;

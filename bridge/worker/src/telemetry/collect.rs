@@ -3,9 +3,11 @@
 use super::Metrics;
 use crate::parts::NamedSinks;
 use crate::status::{BridgeStatus, RouteStatus, SessionStatus, StatusBoard};
+use causeway_core::flow::Reason;
 use causeway_core::metrics::{Kind, Metric};
 use causeway_core::units::UnixMillis;
 use causeway_ports::Outbox;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Where [`collect`] reads from.
@@ -88,6 +90,7 @@ impl Collector {
         }
         self.set(Metric::AdoptedLogs, labels, session.adopted_logs);
         self.set(Metric::AdmissionPaused, labels, u64::from(session.paused));
+        self.limits(session);
         let source = &session.source;
         self.set(Metric::MqttReceived, labels, source.received);
         self.set(Metric::MqttAcknowledged, labels, source.acknowledged);
@@ -105,9 +108,24 @@ impl Collector {
         self.set(Metric::MqttUnmatchedHeld, labels, source.unmatched_held);
     }
 
+    fn limits(&self, session: &SessionStatus) {
+        let id = session.id.as_str();
+        self.set(Metric::HeldMessages, &[id], session.held_up);
+        self.set(Metric::ParkedMessages, &[id], session.parked);
+        self.set(Metric::LimitKeyMissing, &[id], session.limit_keys_missing);
+        let held_for = session.held_up_since.map_or(0.0, |since| session.beat_at.since(since).as_secs_f64());
+        self.metrics.0.set(Metric::AckHold, &[id], held_for);
+        for reason in Reason::ALL {
+            let of = |totals: &BTreeMap<&'static str, u64>| totals.get(reason.name()).copied().unwrap_or(0);
+            self.set(Metric::Held, &[id, reason.name()], of(&session.held_up_total));
+            self.set(Metric::Parked, &[id, reason.name()], of(&session.parked_total));
+        }
+    }
+
     fn route(&self, route: &RouteStatus) {
         let id = route.id.as_str();
         self.set(Metric::MessagesReceived, &[id], route.received);
+        self.set(Metric::MessagesMailed, &[id], route.mailed);
         self.set(Metric::MessagesRecovered, &[id], route.recovered);
         self.set(Metric::MessagesDelivered, &[id], route.delivered);
         self.set(Metric::MessagesExpired, &[id], route.expired);
@@ -134,13 +152,17 @@ impl Collector {
     /// What one that watches tells of the whole bridge. Who does not watch tells nothing of it.
     fn fleet(&self, status: &BridgeStatus) {
         let Some(fleet) = &status.fleet else {
-            for metric in [Metric::FleetWorkers, Metric::AzSpread, Metric::WarmStandby, Metric::LeaseHolders] {
+            for metric in [Metric::FleetWorkers, Metric::AzSpread, Metric::UnseenTasks, Metric::WarmStandby, Metric::LeaseHolders] {
                 self.metrics.0.forget(metric);
             }
             return;
         };
         self.set(Metric::FleetWorkers, &[], fleet.workers as u64);
         self.set(Metric::AzSpread, &[], fleet.zones.len() as u64);
+        match &fleet.unseen_tasks {
+            Some(tasks) => self.set(Metric::UnseenTasks, &[], tasks.len() as u64),
+            None => self.metrics.0.forget(Metric::UnseenTasks),
+        }
         for session in &fleet.sessions {
             self.set(Metric::WarmStandby, &[&session.id], u64::from(session.standbys > 0));
             self.set(Metric::LeaseHolders, &[&session.id], session.holders.len() as u64);

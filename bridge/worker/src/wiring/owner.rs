@@ -8,7 +8,7 @@ use super::source::MqttPlan;
 use super::subscriptions::SubscriptionPlan;
 use super::{Shared, StoreSet, WiringError, receivers, sessions, source};
 use crate::http::PostSource;
-use crate::parts::{LegParts, LogKind, LogLimits, MailboxParts, RandomBits, SessionParts, StartSource};
+use crate::parts::{LegParts, LogKind, LogLimits, MailboxParts, RandomBits, SessionParts, ShareParts, SharePlan, StartSource};
 use crate::returning::Returning;
 use crate::secrets::SecretBoard;
 use crate::status::{LeaseStatus, SessionRole, SessionStatus};
@@ -17,9 +17,9 @@ use causeway_core::config::model::{DrainCeiling, OutboxOptions, Route};
 use causeway_core::config::{Config, Id};
 use causeway_core::dead_letter::Destination;
 use causeway_core::dispatch::Dispatch;
-use causeway_core::drain::Pacing;
 use causeway_core::drain::breaker::BreakerOptions;
-use causeway_core::flow::StoreBound;
+use causeway_core::drain::{Pacing, SendLimit};
+use causeway_core::flow::{self, Limit, StoreBound};
 use causeway_core::hold::Order;
 use causeway_core::identity::LogName;
 use causeway_core::mailbox::MailboxName;
@@ -58,6 +58,8 @@ pub struct OwnerPlan {
     pub dispatch: Arc<Dispatch>,
     /// How the source takes acknowledgements.
     pub acknowledge: Order,
+    /// Limits that hold or drop what comes.
+    pub arrival_limits: Vec<Limit>,
     /// How many lanes the log shall have.
     pub lanes: u32,
     /// The mailbox, and how often it is looked into.
@@ -72,6 +74,8 @@ pub struct OwnerPlan {
     pub source: SourcePlan,
     /// The account of its subscriptions.
     pub subscriptions: Option<SubscriptionPlan>,
+    /// How it leaves the groups of shared subscriptions; `None`: it never does.
+    pub share: Option<SharePlan>,
     /// How far back what died of a removed subscription is put back; `None`: it is not.
     pub returns: Option<Duration>,
 }
@@ -93,6 +97,8 @@ pub struct LegPlan {
     pub depth: Option<DepthLimit>,
     /// When the destination is left alone; `None`: never.
     pub breaker: Option<BreakerOptions>,
+    /// Limits on what is sent.
+    pub send_limits: Vec<SendLimit>,
     /// How retries and recovery are paced; `None`: they are not.
     pub pacing: Option<Pacing>,
     /// What to do with entries that do not go through.
@@ -180,6 +186,7 @@ impl OwnerPlan {
             legs: legs.into_iter().flatten().collect(),
             dispatch: Arc::new(dispatch),
             acknowledge: Order::OfArrival,
+            arrival_limits: flow::arrival_limits(&config.flow),
             lanes: 1,
             mailbox: (mailbox, options.mailbox_poll.get()),
             limits: LogLimits { store: Some(StoreBound::from(&config.flow.store)), ..LogLimits::from(&options) },
@@ -187,6 +194,7 @@ impl OwnerPlan {
             drain_ceiling: config.bridge.drain_ceiling(),
             source: SourcePlan::Unknown,
             subscriptions: None,
+            share: None,
             returns: None,
         })
     }
@@ -225,6 +233,7 @@ impl OwnerPlan {
             dispatch: self.dispatch,
             outbox,
             acknowledge: self.acknowledge,
+            arrival_limits: self.arrival_limits,
             lanes: self.lanes,
             mailbox,
             limits: self.limits,
@@ -232,6 +241,11 @@ impl OwnerPlan {
             dead_letters: stores.dead_letters.clone(),
             start_source: self.source.starter(aws, &self.part, &shared.secrets)?,
             subscriptions: self.subscriptions.and_then(|account| account.parts(stores)),
+            share: self.share.zip(stores.leases.clone()).map(|(plan, leases)| ShareParts {
+                leases,
+                bridge: config.bridge.id.to_string(),
+                plan,
+            }),
             returning,
             random: Arc::new(RandomBits::of_the_system),
             clock: Arc::clone(&shared.clock),
@@ -276,11 +290,11 @@ impl OwnerPlan {
 
 impl LegPlan {
     fn parts(self, sinks: &[(String, Arc<dyn Sink>)]) -> Result<LegParts, WiringError> {
-        let Self { route, receiver, destination, sender, delivery, depth, breaker, pacing, policy } = self;
+        let Self { route, receiver, destination, sender, delivery, depth, breaker, send_limits, pacing, policy } = self;
         let missing = || WiringError::new(format!("routes ({route})"), "E_REFERENCE", "the sender of a binding of it does not exist");
         let (_, sink) = sinks.iter().find(|(id, _)| *id == sender).ok_or_else(missing)?;
         let sink = sink.at(&destination.address).unwrap_or_else(|| Arc::clone(sink));
-        Ok(LegParts { route, receiver, destination, sink, delivery, depth, breaker, pacing, policy })
+        Ok(LegParts { route, receiver, destination, sink, delivery, depth, breaker, send_limits, pacing, policy })
     }
 }
 
@@ -299,6 +313,7 @@ impl SourcePlan {
 /// A route to each of its bindings, in their order.
 fn legs_of(config: &Config, route: &Route, session: &str) -> Result<Vec<LegPlan>, WiringError> {
     let missing = || WiringError::new(format!("routes ({})", route.id), "E_REFERENCE", "a binding of it does not exist");
+    let of_broker = config.receiver(&route.receiver_id).is_some_and(|receiver| receiver.session_id.is_some());
     let leg = |id: &Id| {
         let binding = config.binding(id).ok_or_else(missing)?;
         let delivery = Delivery::of(route.delivery_mode, &route.policy);
@@ -315,6 +330,7 @@ fn legs_of(config: &Config, route: &Route, session: &str) -> Result<Vec<LegPlan>
             delivery,
             depth: DepthLimit::of(delivery, &route.policy),
             breaker: BreakerOptions::of(config, route),
+            send_limits: flow::send_limits(&config.flow, of_broker),
             pacing: route.session.as_ref().map(Pacing::from),
             policy: Policy::from(&route.policy),
         })

@@ -2,8 +2,10 @@
 
 use super::lease::LeasePlan;
 use super::owner::{OwnerPlan, SourcePlan, log_name};
+use super::source::MqttPlan;
 use super::subscriptions::SubscriptionPlan;
 use super::{WiringError, source};
+use crate::parts::SharePlan;
 use causeway_core::config::Config;
 use causeway_core::config::model::{Route, Session, SessionMode};
 use causeway_core::hold::Order;
@@ -36,8 +38,21 @@ pub(super) fn plan(config: &Config, index: usize, session: &Session, routes: &[&
         acknowledge: Order::OfArrival,
         lanes: session.lanes,
         subscriptions: SubscriptionPlan::of(session, &connection.options),
+        share: share_of(config, of_process, &connection),
         source: SourcePlan::Mqtt(Box::new(connection)),
         returns: config.stores.dlq.as_ref().map(|dlq| dlq.auto_redrive_window.get()).filter(|window| !window.is_zero()),
         ..OwnerPlan::of_routes(config, part, session.id.to_string(), routes)?
+    })
+}
+
+/// How the session leaves the groups of its shared subscriptions, where other processes are in them.
+fn share_of(config: &Config, of_process: bool, connection: &MqttPlan) -> Option<SharePlan> {
+    let unshare_after = config.flow.inbound.unshare_after?.get();
+    let options = &connection.options;
+    let in_groups = options.subscriptions.iter().any(|one| causeway_mqtt::filter::shared(&one.filter).is_some());
+    (of_process && in_groups).then(|| SharePlan {
+        unshare_after,
+        member_interval: config.bridge.cluster.member_interval.get(),
+        receive_maximum: options.receive_maximum,
     })
 }

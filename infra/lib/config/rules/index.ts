@@ -8,7 +8,7 @@ import { checkBridge } from "./bridge.ts";
 import { Check } from "./check.ts";
 import { checkDrops } from "./drops.ts";
 import { checkEnds } from "./ends.ts";
-import { checkFlowStore } from "./flow/store.ts";
+import { checkFlow } from "./flow/index.ts";
 import { checkLeases } from "./lease.ts";
 import { checkProcessors } from "./processor.ts";
 import { checkRoutes } from "./route.ts";
@@ -18,7 +18,7 @@ import { checkStores } from "./stores.ts";
 /** Every broken rule; `broken` are the paths that already have a fault. */
 export function checkRules(config: BridgeConfig, broken: ReadonlySet<string>): SynthFault[] {
   const check = new Check(config, broken);
-  for (const rule of [
+  const rules = [
     checkBridge,
     checkStores,
     checkDrops,
@@ -27,8 +27,8 @@ export function checkRules(config: BridgeConfig, broken: ReadonlySet<string>): S
     checkRoutes,
     checkProcessors,
     checkLeases,
-    checkFlowStore,
-  ])
-    rule(check);
+    checkFlow,
+  ];
+  for (const rule of rules) rule(check);
   return check.faults;
 }

@@ -9,13 +9,8 @@ use std::time::Duration;
 use xtask::proxy::{Fault, Rule};
 use xtask::rig::Rig;
 use xtask::stack::Store;
-use xtask::worker::CLIENT_ID;
 
 const SEND: &str = "SendMessageBatch";
-const RECONNECTS: &str = "causeway_mqtt_reconnects_total";
-const RECEIVED: &str = "causeway_mqtt_received_total";
-const ACKNOWLEDGED: &str = "causeway_mqtt_acknowledged_total";
-const UNACKNOWLEDGED_PEAK: &str = "causeway_mqtt_unacknowledged_peak";
 const DEAD_LETTERS: &str = "causeway_dlq_entries_total";
 
 /// Topic, payload, and user properties.
@@ -118,64 +113,6 @@ async fn what_is_larger_than_a_queue_takes_is_put_aside_and_never_tried() {
     assert_eq!(watched.arrivals(1).await[0].body(), Some("20"));
     assert_eq!((sqs(&watched), watched.metric(DEAD_LETTERS).await), (0, 0.0), "it is not tried again after a start either");
     assert!(watched.stragglers().await.is_empty());
-}
-
-/// Every append takes a third of a second, messages come every 20 ms, and a broker's patience with a silent client ends after six seconds.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slow_store_and_a_steady_stream_cost_no_connection() {
-    let layer = "sessions: [{ id: mqtt-conn, options: { session: { keep_alive: 4 } } }]";
-    let setup = Setup { proxies: true, layer: Some(layer), ..Setup::new(Store::Dynamodb, 1_500) };
-    let mut run = Run::start(&setup).await.unwrap();
-    run.dynamodb().unwrap().inject(Rule::always(Fault::Delay(Duration::from_millis(300))).of("PutItem"));
-    run.publish(0..1_500, 50);
-    run.publishing_done().await.unwrap();
-    run.delivered(1_500).await.unwrap();
-    assert!(run.dynamodb().unwrap().injected() >= 30, "the store was slow all the time");
-    assert_eq!(run.metrics().await.unwrap().get(RECONNECTS).unwrap_or(0.0), 0.0);
-    let log = std::fs::read_to_string(run.rig.stack.broker.process().log()).unwrap();
-    let connections = log.lines().filter(|line| line.contains("New client connected") && line.contains(&format!(" as {CLIENT_ID} ")));
-    assert_eq!(connections.count(), 1, "the broker saw one connection");
-    run.dynamodb().unwrap().heal();
-    let account = run.finish().await.unwrap();
-    assert_eq!((account.published, account.unique, account.duplicates, account.lost), (1_500, 1_500, 0, 0));
-}
-
-/// The resident memory of a process, in KiB.
-fn resident_kib(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse().unwrap()
-}
-
-/// Store and queue stand still while messages of 1 KB come as fast as a broker takes them: they wait there.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_flood_while_store_and_queue_stand_still_waits_with_the_broker() {
-    const MESSAGES: u64 = 30_000;
-    let mut run = Run::start(&Setup { proxies: true, size: 1_000, ..Setup::new(Store::Dynamodb, MESSAGES) }).await.unwrap();
-    let window = f64::from(run.settings().receive_maximum);
-    run.dynamodb().unwrap().inject(Rule::always(Fault::Hang));
-    run.sqs().unwrap().inject(Rule::always(Fault::Hang));
-    let pid = run.worker().unwrap().process.pid().unwrap();
-    run.publish(0..MESSAGES, 0);
-    run.metric_reaches(RECEIVED, window).await.unwrap();
-    run.published(5_000).await.unwrap();
-    let before = resident_kib(pid);
-    let mut most = before;
-    for part in 2..=6 {
-        run.published(part * 5_000).await.unwrap();
-        most = most.max(resident_kib(pid));
-    }
-    assert!(most <= 128 * 1024, "{most} KiB");
-    let metrics = run.metrics().await.unwrap();
-    assert_eq!(metrics.get(ACKNOWLEDGED).unwrap_or(0.0), 0.0, "nothing is durable yet");
-    assert!(metrics.get(UNACKNOWLEDGED_PEAK).unwrap() <= window, "{:?} of {window}", metrics.get(UNACKNOWLEDGED_PEAK));
-    // 25,000 messages more in memory would be 25 MB and more.
-    assert!(most <= before + 4 * 1024, "{before} KiB before, {most} KiB while 25 MB more were published");
-    run.dynamodb().unwrap().heal();
-    run.sqs().unwrap().heal();
-    run.delivered(MESSAGES).await.unwrap();
-    let account = run.finish().await.unwrap();
-    assert_eq!((account.published, account.unique, account.lost), (MESSAGES, MESSAGES, 0));
 }
 
 /// A refusal that means "later": twenty times 403 with the name of a throttle.

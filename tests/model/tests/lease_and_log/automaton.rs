@@ -204,6 +204,7 @@ fn options(term: u64, epoch: Epoch) -> OwnerOptions {
         delivery: Delivery::Logged,
         depth: None,
         breaker: None,
+        send_limits: Vec::new(),
         pacing: None,
         policy,
         limits: BatchLimits { entries: 1, bytes: 1_000, entry_bytes: 1_000 },

@@ -163,6 +163,7 @@ pub fn options(nth: usize, epoch: Option<Epoch>, lanes: u32, adopts: bool, row_b
             delivery: Delivery::Logged,
             depth: None,
             breaker: None,
+            send_limits: Vec::new(),
             pacing: None,
             policy,
             limits,

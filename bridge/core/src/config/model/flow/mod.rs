@@ -1,7 +1,13 @@
 //! How much is taken in, kept and sent: `flow`. One file for each of its blocks.
 
+mod inbound;
+mod limits;
+mod outbound;
 mod store;
 
+pub use inbound::Inbound;
+pub use limits::{FlowLimit, LimitAction, LimitMode, LimitScope};
+pub use outbound::Outbound;
 pub use store::{FlowStore, OnFull};
 
 use schemars::JsonSchema;
@@ -11,6 +17,12 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Flow {
+    /// What is taken in.
+    pub inbound: Inbound,
+    /// So many messages in so much time, by key, by route, or by session.
+    pub limits: Vec<FlowLimit>,
+    /// What is sent.
+    pub outbound: Outbound,
     /// What is kept of messages on their way, and for how long.
     pub store: FlowStore,
 }

@@ -1,0 +1,20 @@
+/** Rules of `flow`: a file for each of its blocks. */
+import type { Check } from "../check.ts";
+import { checkInbound, type Inbound } from "./inbound.ts";
+import { checkLimits, type FlowLimit } from "./limits.ts";
+import { checkOutbound, type Outbound } from "./outbound.ts";
+import { checkFlowStore, type FlowStore } from "./store.ts";
+
+export interface Flow {
+  inbound?: Inbound;
+  limits?: FlowLimit[];
+  outbound?: Outbound;
+  store?: FlowStore;
+}
+
+export function checkFlow(check: Check): void {
+  checkInbound(check);
+  checkLimits(check);
+  checkOutbound(check);
+  checkFlowStore(check);
+}
