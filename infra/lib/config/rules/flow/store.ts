@@ -3,6 +3,15 @@ import { SECOND } from "../../../budget.ts";
 import { nanos, optionalNanos } from "../../model.ts";
 import type { Check } from "../check.ts";
 
+export interface FlowStore {
+  max_messages_per_key?: number;
+  max_bytes_per_key?: number;
+  on_full?: "hold" | "dead_letter_oldest" | "drop_oldest" | "reject_newest";
+  allow_loss?: boolean;
+  message_ttl?: string;
+  max_message_ttl?: string;
+}
+
 const DAY = 86_400;
 const LONGEST = 3650n * BigInt(DAY) * SECOND;
 
