@@ -11,6 +11,7 @@ use causeway_core::drain::breaker::BreakerOptions;
 use causeway_core::drain::{Pacing, SendLimit};
 use causeway_core::flow::Limit;
 use causeway_core::flow::quota::NodeOptions;
+use causeway_core::flow::sender::SenderOptions;
 use causeway_core::hold::Order;
 use causeway_core::identity::LogName;
 use causeway_core::lease::Held;
@@ -161,6 +162,8 @@ pub struct SessionParts {
     pub status: StatusBoard,
     /// Cancelled when the program shall stop: stop admitting, settle what is in flight within `drain_ceiling`, disconnect, end.
     pub stop: CancellationToken,
+    /// Whether the source is asked for nothing while none of the senders sends.
+    pub pause_source: bool,
     /// How long the loop may settle what is in flight once it shall stop. The program is ended some seconds later.
     pub drain_ceiling: DrainCeiling,
 }
@@ -302,6 +305,10 @@ pub struct LegParts {
     pub destination: Destination,
     /// Where its entries are sent.
     pub sink: Arc<dyn Sink>,
+    /// The id of the sender that takes them there.
+    pub sender: String,
+    /// When it pauses, and how it comes back.
+    pub flow: SenderOptions,
     /// How its messages get there.
     pub delivery: Delivery,
     /// How many of its entries may wait in the log; `None`: as many as come.

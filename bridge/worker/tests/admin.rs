@@ -15,7 +15,7 @@ use causeway_core::units::UnixMillis;
 use causeway_ports::{Clock, Mailbox as _};
 use causeway_worker::fleet::Fleet;
 use causeway_worker::hints::HintBoard;
-use causeway_worker::http::admin::{Admin, DOCUMENT, NamedKey, Operation, PREFIX, REQUEST};
+use causeway_worker::http::admin::{Admin, CONNECTION_OF_REQUEST, DOCUMENT, NamedKey, Operation, PREFIX, REQUEST};
 use causeway_worker::http::bind;
 use causeway_worker::http::origins::Origins;
 use causeway_worker::http::serve::{Bounds, serve_with};
@@ -85,6 +85,10 @@ impl Server {
     }
 
     async fn with(tls: Option<&ListenerTls>, origins: Origins) -> Self {
+        Self::within(REQUEST, tls, origins).await
+    }
+
+    async fn within(patience: Duration, tls: Option<&ListenerTls>, origins: Origins) -> Self {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let config = config();
         let clock = Arc::new(TestClock::default());
@@ -111,7 +115,7 @@ impl Server {
         let sinks = vec![("out".to_owned(), Arc::new(common::IdleSink) as Arc<dyn causeway_ports::Sink>)];
         let desk = desk(&config, &stores, &sinks, &shared, Fleet::default()).unwrap();
         let keys = vec![NamedKey::new("admin", KEY), NamedKey::new("ops", OTHER_KEY)];
-        let router = Admin::new(keys, origins, desk).behind(Proxies::of(["127.0.0.0/8"])).router();
+        let router = Admin::new(keys, origins, desk).behind(Proxies::of(["127.0.0.0/8"])).within(patience).router();
         let listener = bind("http.admin_addr", "127.0.0.1:0".parse().unwrap()).await.unwrap();
         let base = format!("{}://{}", if tls.is_some() { "https" } else { "http" }, listener.local_addr().unwrap());
         tokio::spawn(serve(listener, tls.map(ListenerTls::acceptor), router, stop.clone()));
@@ -160,7 +164,7 @@ impl Server {
 }
 
 async fn serve(listener: TcpListener, tls: Option<tokio_rustls::TlsAcceptor>, router: axum::Router, stop: CancellationToken) {
-    serve_with(listener, tls, router, Bounds { request: REQUEST, ..Bounds::default() }, stop).await;
+    serve_with(listener, tls, router, Bounds { request: CONNECTION_OF_REQUEST, ..Bounds::default() }, stop).await;
 }
 
 async fn answer(request: RequestBuilder) -> (StatusCode, Value) {
@@ -444,4 +448,27 @@ async fn a_renewed_certificate_is_used_and_a_broken_one_is_not() {
     assert!(status(&third).await.is_err());
     tls.reload().unwrap();
     assert_eq!(status(&knows()).await.unwrap(), StatusCode::OK);
+}
+
+/// One whose body never ends.
+#[tokio::test]
+async fn a_request_that_takes_too_long_is_refused_in_json_that_the_page_may_read() {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let origins = Origins::named(&["https://ops.example.com".to_owned()]);
+    let server = Server::within(Duration::from_millis(200), None, origins).await;
+    let mut stream = tokio::net::TcpStream::connect(server.base.trim_start_matches("http://")).await.unwrap();
+    let head = format!(
+        "POST {PREFIX}/dlq/delete HTTP/1.1\r\nhost: localhost\r\norigin: https://ops.example.com\r\nx-api-key: {KEY}\r\ncontent-length: 10\r\n\r\n{{"
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut told = Vec::new();
+    let mut more = [0; 4096];
+    while !String::from_utf8_lossy(&told).contains("TOO_LATE") {
+        let read = stream.read(&mut more).await.unwrap();
+        assert!(read > 0, "{}", String::from_utf8_lossy(&told));
+        told.extend_from_slice(&more[..read]);
+    }
+    let told = String::from_utf8_lossy(&told).to_lowercase();
+    assert!(told.starts_with("http/1.1 408") && told.contains("content-type: application/json"), "{told}");
+    assert!(told.contains("access-control-allow-origin: https://ops.example.com"), "{told}");
 }

@@ -112,6 +112,8 @@ impl Process {
                 depth: None,
                 breaker: None,
                 send_limits: Vec::new(),
+                sender: String::new(),
+                flow: Default::default(),
                 pacing: None,
                 policy: Policy::default(),
             }],
@@ -159,6 +161,7 @@ impl Process {
             metrics: Metrics::default(),
             status: status.clone(),
             stop: stop.clone(),
+            pause_source: false,
             drain_ceiling: Bridge::default().drain_ceiling(),
         };
         let adoption = Adoption {

@@ -78,6 +78,8 @@ fn start<S: LogStore + 'static>(
             depth: None,
             breaker: None,
             send_limits: Vec::new(),
+            sender: String::new(),
+            flow: Default::default(),
             pacing: None,
             policy: Policy::default(),
         }],
@@ -105,6 +107,7 @@ fn start<S: LogStore + 'static>(
         random: Arc::new(RandomBits::of_the_system),
         metrics: Metrics::default(),
         stop: stop.clone(),
+        pause_source: false,
         drain_ceiling: Bridge::default().drain_ceiling(),
     };
     (stop, tokio::spawn(run_session(parts)))

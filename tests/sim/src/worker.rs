@@ -396,6 +396,7 @@ fn owner_options(name: String, ttl: Duration, knobs: &Knobs, rng: &mut Rng) -> O
         depth: None,
         breaker: None,
         send_limits: Vec::new(),
+        sender: Default::default(),
         pacing: knobs.paced.then(|| Pacing {
             shortest: Duration::from_millis(20),
             longest: Duration::from_millis(200),

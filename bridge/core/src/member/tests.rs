@@ -46,6 +46,7 @@ fn options() -> (MemberOptions, OwnerOptions) {
         depth: None,
         breaker: None,
         send_limits: Vec::new(),
+        sender: Default::default(),
         pacing: None,
         policy,
         limits: BatchLimits { entries: 10, bytes: 262_144, entry_bytes: 200_000 },

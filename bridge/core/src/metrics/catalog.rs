@@ -103,6 +103,20 @@ catalog! {
             "Requests made to SQS.";
         MqttPublished = Counter Count [Sender] "mqtt_published_total" "MQTTPublished"
             "Messages that were published to the broker of a sender's session, by all senders of that session together.";
+        PausedSenders = Gauge Count [Direction] "paused_senders" "PausedSenders"
+            "Egress: senders that send nothing for now, because what they were given piles up before their connection or their destination asked for less. Ingress: queues that are asked for nothing because no destination of theirs takes anything.";
+        PendingBytes = Gauge Bytes [Sender] "pending_bytes" "PendingBytes"
+            "Bytes that the connection under a sender was given and has not written. At most flow.outbound.high_water_bytes and one message.";
+        InFlight = Gauge Count [Direction] "inflight" "InFlight"
+            "Egress: messages handed to destinations and not answered. Ingress: messages received and not acknowledged.";
+        Resumes = Counter Count [Route, Forced] "resume_total" "Resumes"
+            "Times that a sender of a route went on after a pause; forced: although something of it was still under way.";
+        Throttled = Counter Count [Route] "throttled_total" "Throttled"
+            "Attempts that a destination answered by asking for less. They count neither as retries nor towards a poison message.";
+        PeerAcks = Counter Count [Sender, PeerCode] "peer_ack_total" "PeerAcks"
+            "Acknowledgements of published messages by their reason, of all senders of a session together.";
+        NoMatchingSubscribers = Counter Count [Sender] "no_matching_subscribers_total" "NoMatchingSubscribers"
+            "Published messages that the broker accepted and had nobody for, of all senders of a session together.";
         Connected = Gauge None [Session] "connected" "MQTTConnected"
             "1 while the session is connected to its broker.";
         SubscriptionsWanted = Gauge Count [Session] "subscriptions_wanted" "SubscriptionsWanted"

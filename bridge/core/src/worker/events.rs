@@ -4,6 +4,7 @@ use crate::dead_letter::DeadLetter;
 use crate::drain::{BatchId, ParkId};
 use crate::flow::Reason;
 use crate::flow::quota::{QuotaCall, QuotaReply};
+use crate::flow::sender::SenderLink;
 use crate::identity::{ConnectionEpoch, DeliveryId, Epoch, LaneId};
 use crate::log::writer::WriterEnd;
 use crate::log::{Answer, Call};
@@ -44,6 +45,13 @@ pub enum Event {
         batch: BatchId,
         /// The outcomes.
         outcomes: Vec<Outcome<()>>,
+    },
+    /// What is known of the connection under a sender changed.
+    SenderLink {
+        /// The index of the leg that it sends for.
+        leg: usize,
+        /// How it is now.
+        link: SenderLink,
     },
     /// A dead letter came back.
     Parked {
@@ -153,6 +161,20 @@ pub enum Observation {
         leg: usize,
         /// Why.
         fault: Fault,
+    },
+    /// The destination asked for less: the attempt does not count, and the sender pauses.
+    Throttled {
+        /// The index of its leg.
+        leg: usize,
+        /// What it said.
+        fault: Fault,
+    },
+    /// A sender goes on after a pause.
+    SenderResumed {
+        /// The index of its leg.
+        leg: usize,
+        /// Whether something of it was still under way.
+        forced: bool,
     },
     /// An entry was dead-lettered.
     DeadLettered {

@@ -127,6 +127,7 @@ impl Owner {
                 limits: leg.limits,
                 pacing: leg.pacing,
                 breaker: leg.breaker,
+                sender: leg.sender,
             })
             .collect();
         let legs = options.legs.len();
@@ -201,6 +202,7 @@ impl Owner {
             }
             Event::Log { lane, answer } => self.answered(now, wall, lane, answer),
             Event::Sent { batch, outcomes } => self.sent(now, wall, batch, outcomes),
+            Event::SenderLink { leg, link } => self.drain.linked(now, leg, link, &mut self.jitter),
             Event::Parked { park, outcome } => self.parked(now, park, outcome),
             Event::MailRead(answer) => self.mail_read(now, answer),
             Event::MailHint => self.mail.hint(),
@@ -219,6 +221,14 @@ impl Owner {
             self.settle(now, wall);
         }
         core::mem::take(&mut self.effects)
+    }
+
+    /// Whether none of its senders sends for now, and all will go on by themselves: what the source still keeps may stay there. One without a
+    /// connection is none of those, since only something to send makes it connect.
+    #[must_use]
+    pub fn senders_pause(&self) -> bool {
+        let legs = 0..self.options.legs.len();
+        !legs.is_empty() && legs.into_iter().all(|leg| self.drain.flow(leg).is_some_and(|flow| flow.phase().is_paused()))
     }
 
     /// When to come back with [`Event::Tick`] although nothing happened.

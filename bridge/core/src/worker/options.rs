@@ -9,6 +9,7 @@ use crate::drain::retry::Backoff;
 use crate::drain::{BatchLimits, OrderKey, Pacing, SendLimit};
 use crate::flow::Limit;
 use crate::flow::quota::NodeOptions;
+use crate::flow::sender::SenderOptions;
 use crate::hold::Order;
 use crate::identity::Epoch;
 use crate::log::writer::SegmentOptions;
@@ -198,6 +199,8 @@ pub struct LegOptions {
     pub breaker: Option<BreakerOptions>,
     /// Limits on what it sends: what one of them does not admit yet waits, and others pass it.
     pub send_limits: Vec<SendLimit>,
+    /// When it pauses, and how it comes back.
+    pub sender: SenderOptions,
     /// The destination's limits.
     pub limits: BatchLimits,
     /// Measures entries for the destination.

@@ -7,6 +7,7 @@ use crate::returning::{Returned, Returning};
 use causeway_core::dead_letter::DeadLetter;
 use causeway_core::drain::{BatchId, ParkId};
 use causeway_core::flow::quota::{QuotaAnswer, QuotaCall, QuotaReply};
+use causeway_core::flow::sender::SenderLink;
 use causeway_core::identity::{LaneId, LogName};
 use causeway_core::log::{Answer, Call};
 use causeway_core::message::Entry;
@@ -17,6 +18,7 @@ use core::panic::AssertUnwindSafe;
 use core::time::Duration;
 use futures_util::FutureExt;
 use std::sync::Arc;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::{debug, info, warn};
 
@@ -137,6 +139,18 @@ impl Dispatch {
             };
             observe(began.elapsed(), &outcomes);
             Event::Sent { batch, outcomes }
+        });
+    }
+
+    /// Waits for the next change of the connection under a leg's sender.
+    pub fn watch_link(&mut self, leg: usize, mut link: watch::Receiver<SenderLink>) {
+        self.tasks.spawn(async move {
+            if link.changed().await.is_err() {
+                // The adapter is gone; it tells nothing any more.
+                core::future::pending::<()>().await;
+            }
+            let link = *link.borrow_and_update();
+            Event::SenderLink { leg, link }
         });
     }
 

@@ -5,6 +5,7 @@ mod engine;
 mod kept_back;
 mod lease;
 mod report;
+mod senders;
 mod share;
 
 use crate::parts::{LegParts, LogKind, SessionParts};
@@ -27,6 +28,7 @@ use dispatch::{Dispatch, SendBound};
 use engine::{Engine, Event};
 use kept_back::KeptBack;
 use lease::{HeldLease, LeaseCalls, SessionGate};
+use senders::Senders;
 use share::Groups;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -128,6 +130,7 @@ struct Session {
     retries: Vec<u64>,
     outbox_full: Vec<u64>,
     circuits_opened: Vec<u64>,
+    senders: Senders,
     published_at: Instant,
     dirty: bool,
     term_began: Instant,
@@ -179,7 +182,7 @@ impl Session {
             ..SessionStatus::default()
         };
         let legs = parts.legs.len();
-        Ok(Self {
+        let mut session = Self {
             engine: Engine::new(&parts, options, now),
             term: Term(0),
             dispatch: Dispatch::new(&parts),
@@ -195,6 +198,7 @@ impl Session {
             retries: vec![0; legs],
             outbox_full: vec![0; legs],
             circuits_opened: vec![0; legs],
+            senders: Senders::new(&parts.legs),
             published_at: Instant::default(),
             dirty: true,
             term_began: now,
@@ -207,7 +211,9 @@ impl Session {
             unsettled: 0,
             ended: None,
             parts,
-        })
+        };
+        session.senders.watch(&mut session.dispatch);
+        Ok(session)
     }
 
     fn now(&self) -> Instant {
@@ -251,7 +257,7 @@ impl Session {
         let events = match input {
             Input::Engine(event) => {
                 self.note_lease(&event);
-                vec![event]
+                vec![self.senders.follow(event, &mut self.dispatch)]
             }
             Input::Source(SourceEvent::Delivery(delivery)) if !self.kept_back.is_empty() || !self.engine.wants_input(self.now()) => {
                 self.kept_back.push(delivery);
@@ -277,6 +283,7 @@ impl Session {
             self.carry_out(effects).await;
         }
         self.watch_groups();
+        self.pause_source();
         let unacknowledged = self.source.as_ref().map_or(0, |source| source.counters().unacknowledged);
         if let Some((_, owner)) = self.engine.owner() {
             self.unsettled = owner.unsettled();
@@ -451,6 +458,7 @@ impl Session {
                 self.term_began = self.now();
                 self.quota_before = self.status.quota.as_ref().map_or(self.quota_before, |quota| quota.counters);
                 self.dispatch = Dispatch::new(&self.parts);
+                self.senders.watch(&mut self.dispatch);
                 self.returned = false;
                 self.status.log = LogPhase::Opening;
                 info!(version, "the lease is held");
@@ -525,6 +533,7 @@ impl Session {
                 self.source = Some((self.parts.start_source)(gate));
                 // A new source is in all of them.
                 self.groups = Groups::of(&self.parts);
+                self.status.source_paused = false;
             }
             Observation::Recovered { entries } => {
                 let took = self.parts.clock.now().since(self.term_began);
@@ -551,6 +560,15 @@ impl Session {
                 }
                 self.sending_fails = true;
                 self.fault("send", &fault);
+            }
+            Observation::Throttled { leg, fault } => {
+                self.senders.throttled(leg);
+                self.sending_fails = true;
+                self.fault("send", &fault);
+            }
+            Observation::SenderResumed { leg, forced } => {
+                self.senders.resumed(leg, forced);
+                info!(route = %route_of(leg), forced, "the sender goes on");
             }
             Observation::DeadLettered { leg, code } => {
                 if let Some(letters) = self.dead_letters.get_mut(leg) {
@@ -691,6 +709,7 @@ fn leg_options(parts: &LegParts) -> LegOptions {
         pacing: parts.pacing,
         breaker: parts.breaker,
         send_limits: parts.send_limits.clone(),
+        sender: parts.flow,
         policy: parts.policy,
         limits: BatchLimits { entries: limits.batch_entries, bytes: limits.batch_bytes, entry_bytes: limits.entry_bytes },
         size_of: Arc::new(move |entry| measure.size_of(entry)),

@@ -27,6 +27,7 @@ impl Session {
             Some(owner) => self.tell_of_owner(owner, wall),
             None => self.tell_of_standby(),
         }
+        self.tell_of_senders(owner.as_ref().map(|owner| &*owner.legs));
         // What is due is stalled from the first moment on at which it was seen due and nothing had begun since.
         let due = self.engine.owner().is_some_and(|(_, owner)| owner.is_due());
         self.due_since = due.then(|| self.due_since.unwrap_or(now));
@@ -162,7 +163,7 @@ impl Session {
 
     fn leg_status(&self, index: usize, parts: &LegParts, present: Option<&counters::LegStatus>) -> RouteStatus {
         let mut counters: LegCounters = self.engine.past(index);
-        let present = present.cloned().unwrap_or_default();
+        let (present, account) = (present.cloned().unwrap_or_default(), self.senders.account(index));
         counters.add(&present.counters);
         RouteStatus {
             id: parts.route.clone(),
@@ -189,6 +190,9 @@ impl Session {
             outbox_full: self.outbox_full.get(index).copied().unwrap_or(0),
             circuits_opened: self.circuits_opened.get(index).copied().unwrap_or(0),
             circuit: present.circuit,
+            resumed: account.resumed,
+            resumed_forced: account.forced,
+            throttled: account.throttled,
             in_outbox: present.in_outbox,
             in_flight: present.pending + present.in_flight,
         }

@@ -20,6 +20,7 @@ use causeway_core::dispatch::Dispatch;
 use causeway_core::drain::breaker::BreakerOptions;
 use causeway_core::drain::{Pacing, SendLimit};
 use causeway_core::flow::quota::NodeOptions;
+use causeway_core::flow::sender::SenderOptions;
 use causeway_core::flow::{self, Limit};
 use causeway_core::hold::Order;
 use causeway_core::identity::LogName;
@@ -73,6 +74,8 @@ pub struct OwnerPlan {
     pub stale_claim: Duration,
     /// How long the loop may settle what is in flight once it shall stop.
     pub drain_ceiling: DrainCeiling,
+    /// Whether the source is asked for nothing while none of the senders sends.
+    pub pause_source: bool,
     /// The source.
     pub source: SourcePlan,
     /// The account of its subscriptions.
@@ -94,6 +97,8 @@ pub struct LegPlan {
     pub destination: Destination,
     /// The sender that takes them there.
     pub sender: String,
+    /// When it pauses, and how it comes back.
+    pub flow: SenderOptions,
     /// How its messages get there.
     pub delivery: Delivery,
     /// How many of its entries may wait in the log; `None`: as many as come.
@@ -229,6 +234,7 @@ impl OwnerPlan {
             limits: LogLimits::from(&options),
             stale_claim: config.stale_claim(),
             drain_ceiling: config.bridge.drain_ceiling(),
+            pause_source: false,
             source: SourcePlan::Unknown,
             subscriptions: None,
             share: None,
@@ -290,6 +296,7 @@ impl OwnerPlan {
             metrics: shared.metrics.clone(),
             status: shared.status.clone(),
             stop: shared.stop.clone(),
+            pause_source: self.pause_source,
             drain_ceiling: self.drain_ceiling,
         };
         let status = SessionStatus {
@@ -328,11 +335,11 @@ impl OwnerPlan {
 
 impl LegPlan {
     fn parts(self, sinks: &[(String, Arc<dyn Sink>)]) -> Result<LegParts, WiringError> {
-        let Self { route, receiver, destination, sender, delivery, depth, breaker, send_limits, pacing, policy } = self;
+        let Self { route, receiver, destination, sender, flow, delivery, depth, breaker, send_limits, pacing, policy } = self;
         let missing = || WiringError::new(format!("routes ({route})"), "E_REFERENCE", "the sender of a binding of it does not exist");
         let (_, sink) = sinks.iter().find(|(id, _)| *id == sender).ok_or_else(missing)?;
         let sink = sink.at(&destination.address).unwrap_or_else(|| Arc::clone(sink));
-        Ok(LegParts { route, receiver, destination, sink, delivery, depth, breaker, send_limits, pacing, policy })
+        Ok(LegParts { route, receiver, destination, sink, sender, flow, delivery, depth, breaker, send_limits, pacing, policy })
     }
 }
 
@@ -365,6 +372,7 @@ fn legs_of(config: &Config, route: &Route, session: &str) -> Result<Vec<LegPlan>
                 session: session.to_owned(),
             },
             sender: binding.sender_id.to_string(),
+            flow: config.sender_flow(),
             delivery,
             depth: DepthLimit::of(delivery, &route.policy),
             breaker: BreakerOptions::of(config, route),

@@ -573,6 +573,18 @@ pub const ROWS: &[Row] = &[
     set("routes[].session.drain_batch_size", CLUSTERED, "50", In(Owners)),
     set("routes[].session.drain_max_batch_size", CLUSTERED, "200", In(Owners)),
     set("routes[].session.drain_max_concurrency", CLUSTERED, "5", In(Owners)),
+    // Flow control.
+    set("flow.outbound.max_in_flight", ALONE, "7", In(Owners)),
+    set("flow.outbound.max_unacked_bytes", ALONE, "700000", In(Owners)),
+    set("flow.outbound.high_water_bytes", TO_BROKER, "700000", In(Senders)),
+    set("flow.outbound.low_water_bytes", TO_BROKER, "700", In(Senders)),
+    set("flow.outbound.resume.base", ALONE, "2s", In(Owners)),
+    set("flow.outbound.resume.max", ALONE, "7s", In(Owners)),
+    set("flow.outbound.resume.max_retries", ALONE, "7", In(Owners)),
+    set("flow.outbound.resume.jitter", ALONE, "7s", In(Owners)),
+    set("flow.outbound.resume.slow_start", ALONE, "false", In(Owners)),
+    set("flow.outbound.pause_receiver", FROM_QUEUE, "false", In(Owners)),
+    set("flow.outbound.visibility_extend", FROM_QUEUE, "7s", In(Owners)),
     // The listeners.
     turn("http.admin_addr", &[ONE, ADMIN], ":9080", ":9070", In(Process)),
     set("http.monitor_addr", ALONE, ":9081", In(Process)),

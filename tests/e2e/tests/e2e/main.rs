@@ -17,6 +17,7 @@ mod evidence;
 mod exclusive;
 mod fifo;
 mod flow_limits;
+mod flow_outbound;
 mod flow_page;
 mod flow_quota;
 mod flow_reports;

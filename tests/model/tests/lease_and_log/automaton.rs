@@ -205,6 +205,7 @@ fn options(term: u64, epoch: Epoch) -> OwnerOptions {
         depth: None,
         breaker: None,
         send_limits: Vec::new(),
+        sender: Default::default(),
         pacing: None,
         policy,
         limits: BatchLimits { entries: 1, bytes: 1_000, entry_bytes: 1_000 },

@@ -164,6 +164,7 @@ pub fn options(nth: usize, epoch: Option<Epoch>, lanes: u32, adopts: bool, row_b
             depth: None,
             breaker: None,
             send_limits: Vec::new(),
+            sender: Default::default(),
             pacing: None,
             policy,
             limits,

@@ -7,7 +7,7 @@ mod quota;
 
 pub use inbound::Inbound;
 pub use limits::{FlowLimit, LimitAction, LimitMode, LimitScope};
-pub use outbound::Outbound;
+pub use outbound::{Outbound, Resume};
 pub use quota::{QuotaOptions, QuotaOutage};
 
 use schemars::JsonSchema;
@@ -23,6 +23,6 @@ pub struct Flow {
     pub limits: Vec<FlowLimit>,
     /// One budget for everything that all processes of the bridge take in.
     pub quota: QuotaOptions,
-    /// What is sent.
+    /// What is sent: when senders pause, and how they come back.
     pub outbound: Outbound,
 }
