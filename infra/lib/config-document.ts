@@ -51,8 +51,6 @@ export interface ConfigDocument {
   readonly value: BridgeConfig;
   /** Why the program would refuse it. Empty for a configuration that can be used. */
   readonly faults: SynthFault[];
-  /** What is valid, and this release refuses to run. Only the program knows; empty without it. */
-  readonly notBuilt: SynthFault[];
   readonly sessions: SessionFacts[];
   /** Who found the faults: the program itself, or the schema and the rules of this package. */
   readonly checkedBy: "program" | "schema";
@@ -115,7 +113,6 @@ export function loadConfigDocument(
     faults: (asked?.faults ?? [...faults, ...found].map((fault) => strikeOut(fault, mentioned(env, files)))).map(
       (fault) => withOrigin(fault, origins),
     ),
-    notBuilt: asked?.notBuilt ?? [],
     sessions: facts(config),
     checkedBy: asked === undefined ? "schema" : "program",
   };
@@ -235,7 +232,7 @@ function ask(
   files: readonly string[],
   env: Readonly<Record<string, string | undefined>>,
   variables: Variables,
-): { faults: SynthFault[]; notBuilt: SynthFault[] } | undefined {
+): { faults: SynthFault[] } | undefined {
   const stand = Object.fromEntries([...variables.container].map((name) => [name, env[name] ?? standIn(name)]));
   const run = spawnSync(checker, ["check", ...files, "--json"], {
     env: { ...definedOnly(env), ...stand },
@@ -249,12 +246,11 @@ function ask(
   const plain = (all: readonly SynthFault[]) =>
     all.map(({ code, path, message, remedy }) => ({ code, path, message, remedy }));
   const refused = answer.faults.filter((fault) => fault.severity === "error");
-  return { faults: plain(refused), notBuilt: plain(answer.not_built ?? []) };
+  return { faults: plain(refused) };
 }
 
 interface Answer {
   readonly faults: readonly (SynthFault & { readonly severity: string })[];
-  readonly not_built?: readonly SynthFault[];
 }
 
 /** `undefined` for a program that printed something else, such as how it is used. */

@@ -16,7 +16,8 @@ export type TableRole = "leases" | "outbox" | "dlq" | "managed_subscriptions" | 
  * - `queue/destination`: the queues that the configuration sends to.
  * - `queue/source`: the queues that it receives from; `queue/source_by_name`: those of them that it finds by their name.
  * - `queue/dead_letters`: the dead-letter queues of both; only where `redriveQueueDeadLetters` is switched on.
- * - `tasks`: the tasks of the bridge's cluster.
+ * - `tasks`: the tasks of the bridge's cluster; `tasks/services`: the services that run them; `tasks/list`: their lists, which IAM allows by the
+ *   cluster alone.
  */
 export type Target =
   | TableRole
@@ -27,7 +28,9 @@ export type Target =
   | "queue/source"
   | "queue/source_by_name"
   | "queue/dead_letters"
-  | "tasks";
+  | "tasks"
+  | "tasks/services"
+  | "tasks/list";
 
 /** Operations by caller and target, each list sorted. */
 export type Operations = Readonly<Record<Caller, Readonly<Partial<Record<Target, readonly string[]>>>>>;
@@ -52,8 +55,10 @@ const BRIDGE_TASK = {
 /** The operations of this release. */
 export const OPERATIONS: Operations = {
   // A worker protects its own task while it owns a session.
-  worker: { ...BRIDGE_TASK, tasks: ["DescribeTasks", "UpdateTaskProtection"] },
-  control: BRIDGE_TASK,
+  // And asks which deployment its service goes on with.
+  worker: { ...BRIDGE_TASK, tasks: ["DescribeTasks", "UpdateTaskProtection"], "tasks/services": ["DescribeServices"] },
+  // Sees tasks that never told of themselves.
+  control: { ...BRIDGE_TASK, "tasks/list": ["ListTasks"] },
   housekeeping: {
     // Scan: whether any member of the bridge is alive. PutItem: takes the lease of a log that nobody owns.
     leases: ["GetItem", "PutItem", "Scan"],
@@ -93,7 +98,7 @@ export const OPERATIONS: Operations = {
  * transaction of DynamoDB by what it is made of, and so it never appears here.
  */
 export function iamActions(target: Target, operations: readonly string[]): string[] {
-  const service = target === "tasks" ? "ecs" : target.startsWith("queue/") ? "sqs" : "dynamodb";
+  const service = target.startsWith("tasks") ? "ecs" : target.startsWith("queue/") ? "sqs" : "dynamodb";
   const action = (operation: string) => {
     if (operation.startsWith("TransactWriteItems") || operation.startsWith("TransactGetItems")) {
       throw new Error(

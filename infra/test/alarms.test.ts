@@ -78,6 +78,7 @@ const NO_ALARM: Readonly<Record<string, string>> = {
   SubscriptionsWanted: "configuration",
   SubscriptionsActive: "0 on every standby; MQTTSubscriptionsQuarantined tells of refused ones",
   ReadinessLevel: "capped on standbys; ServiceLevel tells of the owner",
+  MessagesMailed: "what operators put in or back; it is delivered like anything else",
   HeldMessages: "as the configuration asks for; AdmissionPaused tells while it lasts",
   Held: "as the configuration asks for; AdmissionPaused tells while it lasts",
   AckHold: "as the configuration asks for; AdmissionPaused tells while it lasts",

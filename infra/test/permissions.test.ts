@@ -13,6 +13,7 @@ interface Statement {
   readonly Action: string | string[];
   readonly Effect: string;
   readonly Resource: unknown;
+  readonly Condition?: Readonly<Record<string, Readonly<Record<string, unknown>>>>;
 }
 
 const list = (value: string | string[]): string[] => (Array.isArray(value) ? value : [value]);
@@ -37,6 +38,7 @@ function actionsOf(template: Template, part: string): Record<string, string[]> {
         /:(plant-telemetry(?:-dlq)?)"/.exec(text)?.[1] ??
         /parameter\/([^"]+)"/.exec(text)?.[1]?.replace(/[0-9a-f]{12}$/, "DIGEST") ??
         (/:task\/",\{"Ref":"[^"]*Cluster[^"]*"\},"\/\*"/.test(text) ? "the cluster's tasks" : undefined) ??
+        (/:service\/",\{"Ref":"[^"]*Cluster[^"]*"\},"\/\*"/.test(text) ? "the cluster's services" : undefined) ??
         text.replace(/[0-9A-F]{8}/g, "");
       found[name] = list(Action).slice().sort();
     }
@@ -70,9 +72,13 @@ const logOf = (name: string) => ({ [`{"Fn::GetAtt":["${name}","Arn"]}`]: LOG });
 test("each role may do exactly this", () => {
   const { bridge } = templates(MINIMAL);
   const task = { ...dynamo(BRIDGE_TASK), ...TASKS, "plant-telemetry": ["sqs:GetQueueAttributes", "sqs:SendMessage"] };
-  const worker = { ...task, "the cluster's tasks": ["ecs:DescribeTasks", "ecs:UpdateTaskProtection"] };
+  const worker = {
+    ...task,
+    "the cluster's tasks": ["ecs:DescribeTasks", "ecs:UpdateTaskProtection"],
+    "the cluster's services": ["ecs:DescribeServices"],
+  };
   assert.deepEqual(actionsOf(bridge, "workertaskrole"), worker);
-  assert.deepEqual(actionsOf(bridge, "controltaskrole"), task);
+  assert.deepEqual(actionsOf(bridge, "controltaskrole"), { ...task, '"*"': ["ecs:ListTasks"] });
   assert.deepEqual(actionsOf(bridge, "bridgehousekeepingrole"), {
     ...dynamo({
       "causeway-leases": ["GetItem", "PutItem", "Scan"],
@@ -242,6 +248,7 @@ test("tasks receive from exactly the queues that the configuration receives from
 /** The only permissions that are not for one thing, and why. */
 const WIDE: Readonly<Record<string, string>> = {
   "ecr:GetAuthorizationToken *": "the log-in of ECR knows no resources",
+  "ecs:ListTasks *": "a list of tasks knows no resources; a condition names the cluster",
   "secretsmanager:GetSecretValue -??????": "the last six characters of a secret's ARN are known to AWS alone",
 };
 
@@ -272,10 +279,24 @@ function isOwnLog(action: string, resource: string): boolean {
   return ["logs:CreateLogStream", "logs:PutLogEvents"].includes(action) && /log-group:[^*"]+:\*"/.test(resource);
 }
 
-/** The tasks of the bridge's cluster: a task's name is made when it starts. */
+/** The tasks of the bridge's cluster, whose names are made when they start, and its services, which are made after the roles. */
 function isOwnTask(action: string, resource: string): boolean {
-  return action.startsWith("ecs:") && /:task\/[^*]+\/\*"/.test(resource);
+  return action.startsWith("ecs:") && /:(task|service)\/[^*]+\/\*"/.test(resource);
 }
+
+test("tasks are listed of the bridge's own cluster alone", () => {
+  for (const settings of [MINIMAL, FULL]) {
+    const policies = Object.values(resources(templates(settings).bridge, "AWS::IAM::Policy"));
+    const statements = policies.flatMap(({ Properties }) => Properties.PolicyDocument.Statement as Statement[]);
+    const listing = statements.filter(({ Action }) => list(Action).includes("ecs:ListTasks"));
+    assert.equal(listing.length, 1);
+    for (const { Action, Condition } of listing) {
+      assert.deepEqual(list(Action), ["ecs:ListTasks"]);
+      assert.deepEqual(Object.keys(Condition?.ArnEquals ?? {}), ["ecs:cluster"]);
+      assert.match(JSON.stringify(Condition), /Cluster|:cluster\//);
+    }
+  }
+});
 
 test("no role has a policy of AWS", () => {
   for (const settings of [MINIMAL, FULL, IMPORTED]) {
@@ -316,7 +337,7 @@ const RECORDED_OF_TASKS = new URL("../lib/generated/task-operations.json", impor
 test("what is granted is what was recorded of the running programs", () => {
   const recorded = JSON.parse(readFileSync(RECORDED, "utf8")) as Record<string, Partial<Record<Target, string[]>>>;
   for (const [caller, tasks] of Object.entries(JSON.parse(readFileSync(RECORDED_OF_TASKS, "utf8"))))
-    recorded[caller] = { ...recorded[caller], tasks: tasks as string[] };
+    recorded[caller] = { ...recorded[caller], ...(tasks as object) };
   assert.deepEqual(Object.keys(recorded).sort(), Object.keys(OPERATIONS).sort());
   for (const [caller, targets] of Object.entries(recorded)) {
     const granted = OPERATIONS[caller as Caller];

@@ -4,6 +4,7 @@
 //! take effect. `AWS_ENDPOINT_URL` and the service-specific variants are honoured by the SDK's own configuration loading.
 
 use crate::lasting::LastingCredentials;
+use aws_config::identity::IdentityCache;
 use aws_config::meta::region::RegionProviderChain;
 use aws_config::profile::{ProfileFileCredentialsProvider, ProfileFileRegionProvider};
 use aws_config::provider_config::ProviderConfig;
@@ -97,6 +98,7 @@ impl AwsClients {
     /// As [`Self::dynamodb`].
     pub fn dynamodb_at(&self, endpoint: Option<&str>) -> Result<aws_sdk_dynamodb::Client, Fault> {
         self.config.region().ok_or_else(no_region)?;
+        endpoints_are_urls(&self.config)?;
         let mut config = aws_sdk_dynamodb::config::Builder::from(&self.config);
         if let Some(endpoint) = endpoint {
             config = config.endpoint_url(endpoint);
@@ -111,6 +113,7 @@ impl AwsClients {
     #[cfg(feature = "ecs")]
     pub fn ecs_at(&self, endpoint: Option<&str>) -> Result<aws_sdk_ecs::Client, Fault> {
         self.config.region().ok_or_else(no_region)?;
+        endpoints_are_urls(&self.config)?;
         let mut config = aws_sdk_ecs::config::Builder::from(&self.config);
         if let Some(endpoint) = endpoint {
             config = config.endpoint_url(endpoint);
@@ -132,19 +135,26 @@ impl AwsClients {
     /// # Errors
     /// As [`Self::sqs`]; also where the profile is none of [`AwsOptions::profiles`].
     pub fn sqs_of(&self, profile: Option<&str>, region: Option<&str>, endpoint: Option<&str>) -> Result<aws_sdk_sqs::Client, Fault> {
-        let of = match profile {
-            None => &self.config,
-            Some(name) => self
-                .profiles
-                .get(name)
-                .ok_or_else(|| Fault::new(FaultCode::InvalidConfig, format!("the AWS profile `{name}` was not loaded")))?,
-        };
+        let of = self.config_of(profile)?;
+        endpoints_are_urls(of)?;
         let region = region.map(|name| Region::new(name.to_owned())).or_else(|| of.region().cloned()).ok_or_else(no_region)?;
         let mut config = aws_sdk_sqs::config::Builder::from(of).region(region);
         if let Some(endpoint) = endpoint {
             config = config.endpoint_url(endpoint);
         }
         Ok(aws_sdk_sqs::Client::from_conf(config.build()))
+    }
+
+    fn config_of(&self, profile: Option<&str>) -> Result<&SdkConfig, Fault> {
+        let Some(name) = profile else { return Ok(&self.config) };
+        self.profiles.get(name).ok_or_else(|| Fault::new(FaultCode::InvalidConfig, format!("the AWS profile `{name}` was not loaded")))
+    }
+
+    /// Where calls to SQS go instead of to the queue's own host, as far as anything says so: `endpoint`, the environment, or the profile.
+    #[must_use]
+    pub fn sqs_endpoint(&self, profile: Option<&str>, endpoint: Option<&str>) -> Option<String> {
+        let config = self.config_of(profile).ok()?;
+        endpoint.map(str::to_owned).or_else(|| endpoint_of(config, "SQS")).or_else(|| config.endpoint_url().map(str::to_owned))
     }
 
     /// Looks the credentials up without using them, for `doctor`.
@@ -169,12 +179,13 @@ fn loader(options: &AwsOptions, http: &SharedHttpClient) -> ConfigLoader {
         .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
 }
 
-/// With credentials that a failed renewal does not replace.
+/// With credentials that are renewed in time, and that a failed renewal does not replace.
 fn lasting(config: SdkConfig) -> SdkConfig {
     match config.credentials_provider() {
         Some(provider) => {
             let lasting = SharedCredentialsProvider::new(LastingCredentials::new(provider));
-            config.into_builder().credentials_provider(lasting).build()
+            // The provider is the cache.
+            config.into_builder().credentials_provider(lasting).identity_cache(IdentityCache::no_cache()).build()
         }
         None => config,
     }
@@ -209,6 +220,38 @@ fn without_empty_endpoints(config: SdkConfig) -> SdkConfig {
         builder.set_service_config(Some(NothingEmpty(config)));
     }
     builder.build()
+}
+
+/// The services that are called, as the SDK names them in profiles.
+const SERVICES: [&str; 5] = ["DynamoDB", "SQS", "ECS", "SSM", "Secrets Manager"];
+
+/// What `AWS_ENDPOINT_URL_<SERVICE>` or the profile says for one service.
+fn endpoint_of(config: &SdkConfig, service: &str) -> Option<String> {
+    let key = ServiceConfigKey::builder().service_id(service).env("AWS_ENDPOINT_URL").profile("endpoint_url").build().ok()?;
+    config.service_config()?.load_config(key)
+}
+
+/// Refuses an address without a scheme: every call would fail, and none would tell why.
+pub(crate) fn endpoints_are_urls(config: &SdkConfig) -> Result<(), Fault> {
+    let of_services = SERVICES.into_iter().filter_map(|service| {
+        let variable = format!("AWS_ENDPOINT_URL_{}", service.to_ascii_uppercase().replace(' ', "_"));
+        Some((variable, endpoint_of(config, service)?))
+    });
+    let of_all = config.endpoint_url().map(|url| ("AWS_ENDPOINT_URL".to_owned(), url.to_owned()));
+    match of_all.into_iter().chain(of_services).find(|(_, url)| !is_url(url)) {
+        Some((variable, url)) => Err(Fault::new(
+            FaultCode::InvalidConfig,
+            format!(
+                "{variable} (or `endpoint_url` of the profile) is `{url}`, which is no address: write it with its scheme, such as `http://localhost:4566`"
+            ),
+        )),
+        None => Ok(()),
+    }
+}
+
+fn is_url(text: &str) -> bool {
+    let host = ["http://", "https://"].into_iter().find_map(|scheme| text.strip_prefix(scheme));
+    host.is_some_and(|host| !host.is_empty() && !host.starts_with(['/', ':']) && !host.contains(char::is_whitespace))
 }
 
 fn no_region() -> Fault {

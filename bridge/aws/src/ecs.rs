@@ -93,6 +93,15 @@ impl Tasks for EcsTasks {
         Err(Fault::new(FaultCode::ProtocolError, format!("{}: the list has no end", self.call("ListTasks"))))
     }
 
+    async fn primary_deployment(&self, service: &str) -> Result<Option<String>, Fault> {
+        let request = self.client.describe_services().cluster(&self.cluster).services(service);
+        let answer = request.send().await.map_err(|error| classify(&self.call("DescribeServices"), &error).fault)?;
+        // A service that is being deleted has no deployment that it goes on with, and one that does not exist is among the failures.
+        let services = answer.services.unwrap_or_default();
+        let deployments = services.into_iter().flat_map(|service| service.deployments.unwrap_or_default());
+        Ok(deployments.into_iter().find(|deployment| deployment.status() == Some("PRIMARY")).and_then(|deployment| deployment.id))
+    }
+
     async fn stop(&self, task: &str, reason: &str) -> Outcome<TaskRecord> {
         match self.client.stop_task().cluster(&self.cluster).task(task).reason(reason).send().await {
             Ok(answer) => Outcome::Done(answer.task.as_ref().map(record).unwrap_or_default()),

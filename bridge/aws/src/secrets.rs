@@ -1,6 +1,6 @@
 //! Secrets in the parameter store of Systems Manager and in Secrets Manager.
 
-use crate::client::AwsClients;
+use crate::client::{AwsClients, endpoints_are_urls};
 use crate::fault::classify;
 use async_trait::async_trait;
 use causeway_core::config::{Secret, SecretPlace, field_of};
@@ -24,6 +24,7 @@ impl AwsSecrets {
             return Err(Fault::new(FaultCode::InvalidConfig, "no AWS region is set: set AWS_REGION"));
         }
         let config = clients.sdk_config();
+        endpoints_are_urls(config)?;
         Ok(Self { parameters: aws_sdk_ssm::Client::new(config), secrets: aws_sdk_secretsmanager::Client::new(config) })
     }
 

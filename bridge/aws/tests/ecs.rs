@@ -66,6 +66,37 @@ async fn many_tasks_are_asked_for_a_hundred_at_a_time_and_lists_are_read_to_thei
     assert_eq!(targets(&server), ["listtasks", "listtasks"]);
 }
 
+/// As <https://docs.aws.amazon.com/AmazonECS/latest/APIReference/API_DescribeServices.html> has it.
+#[tokio::test]
+async fn the_deployment_that_a_service_goes_on_with_is_its_primary_one() {
+    let deployment = |id: &str, status: &str| json!({ "id": id, "status": status, "createdAt": 1_700_000_000.25, "runningCount": 2 });
+    let service = |deployments: Value| json!({ "services": [{ "serviceName": "workers", "deployments": deployments }], "failures": [] });
+    let rollback = service(json!([deployment("ecs-svc/2", "ACTIVE"), deployment("ecs-svc/1", "PRIMARY")]));
+    let missing = json!({ "services": [], "failures": [{ "arn": "arn:aws:ecs:us-east-1:1:service/workers", "reason": "MISSING" }] });
+    for (answer, expected) in [
+        (rollback, Some("ecs-svc/1")),
+        (service(json!([deployment("ecs-svc/1", "INACTIVE")])), None),
+        // Where something else deploys (CODE_DEPLOY, EXTERNAL), a service has task sets instead.
+        (json!({ "services": [{ "serviceName": "workers", "taskSets": [] }] }), None),
+        (missing, None),
+        (json!({}), None),
+    ] {
+        let server = Scripted::start([Reply::ok(answer.to_string())]).await;
+        assert_eq!(tasks(&server.endpoint).primary_deployment("workers").await.unwrap().as_deref(), expected, "{answer}");
+        assert_eq!(bodies(&server), [json!({ "cluster": "plant", "services": ["workers"] })]);
+        assert_eq!(targets(&server), ["describeservices"]);
+    }
+    for (reply, code) in [
+        (Reply::failure(400, "ThrottlingException"), FaultCode::Throttled),
+        (Reply::failure(400, "AccessDeniedException"), FaultCode::NotAuthorized),
+        (Reply::failure(400, "ClusterNotFoundException"), FaultCode::NotFound),
+    ] {
+        let server = Scripted::start([reply]).await;
+        assert_eq!(tasks(&server.endpoint).primary_deployment("workers").await.unwrap_err().code, code);
+        assert_eq!(server.requests().len(), 1, "nothing is tried twice");
+    }
+}
+
 #[tokio::test]
 async fn a_refusal_to_stop_stopped_nothing_and_a_lost_answer_may_have() {
     for (reply, expected) in [

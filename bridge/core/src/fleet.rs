@@ -51,6 +51,8 @@ pub struct Look {
     pub leases: BTreeMap<String, Option<LeaseRow>>,
     /// What the orchestrator told, by task; nothing of tasks that it does not know, or where it was not asked.
     pub tasks: BTreeMap<String, Task>,
+    /// The tasks of the members' services that are to run, as the orchestrator lists them; `None` where it was not asked, or did not answer.
+    pub listed: Option<BTreeSet<String>>,
 }
 
 impl Look {
@@ -127,6 +129,8 @@ pub struct FleetView {
     pub zones: BTreeSet<String>,
     /// The sessions, by id.
     pub sessions: Vec<SessionView>,
+    /// Tasks of the members' services that no row names: they start, or fail before they tell of themselves. `None` where nobody lists tasks.
+    pub unseen_tasks: Option<BTreeSet<String>>,
 }
 
 /// An owner that is gone, and whose successor is not at full service yet.
@@ -189,7 +193,10 @@ impl Watcher {
         let workers = || members.iter().filter(|member| member.alive && member.role == WORKER);
         let zones = workers().filter_map(|member| member.az.clone()).collect();
         let workers = workers().count();
-        (FleetView { taken_at: wall, workers, zones, sessions, members }, changed)
+        let named: BTreeSet<&String> = look.members.iter().filter_map(|member| member.task.as_ref()).collect();
+        let unseen = |listed: &BTreeSet<String>| listed.iter().filter(|task| !named.contains(task)).cloned().collect();
+        let unseen_tasks = look.listed.as_ref().map(unseen);
+        (FleetView { taken_at: wall, workers, zones, sessions, members, unseen_tasks }, changed)
     }
 
     fn member(&self, wall: UnixMillis, member: &Member, look: &Look) -> MemberView {
@@ -326,7 +333,19 @@ mod tests {
     }
 
     fn look(row: Option<LeaseRow>, members: Vec<Member>) -> Look {
-        Look { members, leases: BTreeMap::from([("s".to_owned(), row)]), tasks: BTreeMap::new() }
+        Look { members, leases: BTreeMap::from([("s".to_owned(), row)]), tasks: BTreeMap::new(), listed: None }
+    }
+
+    #[test]
+    fn a_task_that_no_row_names_is_told_and_without_a_list_nothing_is() {
+        let mut watcher = Watcher::new(STALE);
+        let silent = member("b", "worker", "z2", "none", 1);
+        let mut seen = look(None, vec![member("a", "worker", "z1", "full", 500), silent]);
+        assert_eq!(watcher.see(at(1), wall(500), &seen).0.unseen_tasks, None);
+        seen.listed = Some(["task/a", "task/b", "task/new"].map(str::to_owned).into());
+        let (view, _) = watcher.see(at(2), wall(501), &seen);
+        assert_eq!(view.unseen_tasks, Some(BTreeSet::from(["task/new".to_owned()])), "a row that is old names its task still");
+        assert_eq!(view.workers, 1, "nobody is counted for a task alone");
     }
 
     fn up() -> Task {

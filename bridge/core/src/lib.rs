@@ -24,6 +24,7 @@ pub mod message;
 pub mod metrics;
 pub mod outcome;
 pub mod protection;
+pub mod proxies;
 pub mod rebase;
 pub mod redrive;
 pub mod rows;

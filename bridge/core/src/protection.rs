@@ -22,7 +22,9 @@ pub struct Situation {
     pub owns: bool,
     /// It was told to stop.
     pub is_stopping: bool,
-    /// A process of a later deployment is there that could own it.
+    /// The service goes on with another deployment than this task's.
+    pub is_former: bool,
+    /// A process of that deployment is there that could own it.
     pub is_superseded: bool,
 }
 
@@ -61,7 +63,8 @@ impl Protection {
                 Action::HandOver
             });
         }
-        (now >= self.protect_at).then_some(Action::Protect)
+        // Of a deployment that the service does not go on with, nothing is asked for anew: what stands runs out, and then the task can be told to stop.
+        (!situation.is_former && now >= self.protect_at).then_some(Action::Protect)
     }
 
     /// A request that was sent at `sent_at` took effect, or it is not known to have.
@@ -94,14 +97,36 @@ pub struct Release {
 }
 
 impl Release {
-    /// Whether `other` is of a later deployment of the same service, and up: one that could go on instead. A deployment may be of the same revision (to renew
-    /// secrets), or of an earlier one (a rollback).
+    /// The service's name, where a service has it run.
     #[must_use]
-    pub fn is_superseded_by(&self, other: &Self) -> bool {
-        let another = self.deployment.is_some() && other.deployment.is_some() && self.deployment != other.deployment;
-        let later = self.started_at.zip(other.started_at).is_some_and(|(own, other)| own < other);
-        another && later && other.is_up && self.group.is_some() && self.group == other.group
+    pub fn service(&self) -> Option<&str> {
+        service_of(self.group.as_deref()?)
     }
+
+    /// Whether the service goes on with another deployment, `primary`; `None`: nobody knows with which.
+    #[must_use]
+    pub fn is_former(&self, primary: Option<&str>) -> bool {
+        self.deployment.as_deref().zip(primary).is_some_and(|(own, primary)| own != primary)
+    }
+
+    /// Whether `other` is of the deployment that the same service goes on with, and up: one that could go on instead. Which one that is, `primary` says. It may be
+    /// of the same revision (to renew secrets), or of an earlier one, whose tasks may have started before (a rollback). Where nobody knows, it is the one
+    /// whose tasks started later.
+    #[must_use]
+    pub fn is_superseded_by(&self, other: &Self, primary: Option<&str>) -> bool {
+        let another = self.deployment.is_some() && other.deployment.is_some() && self.deployment != other.deployment;
+        let goes_on = match primary {
+            Some(primary) => other.deployment.as_deref() == Some(primary),
+            None => self.started_at.zip(other.started_at).is_some_and(|(own, other)| own < other),
+        };
+        another && goes_on && other.is_up && self.group.is_some() && self.group == other.group
+    }
+}
+
+/// The name of the service that a task's group is: `service:NAME`. A task that somebody ran has a group of another kind.
+#[must_use]
+pub fn service_of(group: &str) -> Option<&str> {
+    group.strip_prefix("service:").filter(|name| !name.is_empty())
 }
 
 #[cfg(test)]
@@ -110,8 +135,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const OWNS: Situation = Situation { owns: true, is_stopping: false, is_superseded: false };
-    const STANDS_BY: Situation = Situation { owns: false, is_stopping: false, is_superseded: false };
+    const OWNS: Situation = Situation { owns: true, is_stopping: false, is_former: false, is_superseded: false };
+    const STANDS_BY: Situation = Situation { owns: false, is_stopping: false, is_former: false, is_superseded: false };
 
     fn at(seconds: u64) -> Instant {
         Instant::from_nanos(seconds * 1_000_000_000)
@@ -154,6 +179,16 @@ mod tests {
     }
 
     #[test]
+    fn a_former_deployment_asks_for_nothing_anew_and_hands_over_once_another_is_up() {
+        let mut protection = Protection::default();
+        done(&mut protection, 10, OWNS);
+        let former = Situation { is_former: true, ..OWNS };
+        assert_eq!(done(&mut protection, 200, former), None, "nobody is there yet that could go on");
+        assert_eq!(done(&mut protection, 201, Situation { is_superseded: true, ..former }), Some(Action::HandOver));
+        assert_eq!(done(&mut protection, 202, OWNS), Some(Action::Protect), "taken back: the service goes on with this one");
+    }
+
+    #[test]
     fn a_request_without_answer_is_made_again_and_may_stand() {
         let mut protection = Protection::default();
         assert_eq!(protection.decide(at(10), OWNS), Some(Action::Protect));
@@ -174,8 +209,8 @@ mod tests {
             is_up,
         };
         let own = release("service:w", "ecs-svc/9", 100, true);
-        assert!(own.is_superseded_by(&release("service:w", "ecs-svc/10", 101, true)));
-        assert!(own.is_superseded_by(&release("service:w", "ecs-svc/8", 101, true)), "their numbers say nothing");
+        assert!(own.is_superseded_by(&release("service:w", "ecs-svc/10", 101, true), None));
+        assert!(own.is_superseded_by(&release("service:w", "ecs-svc/8", 101, true), None), "their numbers say nothing");
         for other in [
             release("service:w", "ecs-svc/10", 101, false),
             release("service:w", "ecs-svc/9", 101, true),
@@ -185,24 +220,33 @@ mod tests {
             Release { started_at: None, ..release("service:w", "ecs-svc/10", 101, true) },
             Release::default(),
         ] {
-            assert!(!own.is_superseded_by(&other), "{other:?}");
+            assert!(!own.is_superseded_by(&other, None), "{other:?}");
         }
-        assert!(!Release::default().is_superseded_by(&release("service:w", "ecs-svc/10", 101, true)));
+        assert!(!Release::default().is_superseded_by(&release("service:w", "ecs-svc/10", 101, true), None));
+        // The service says with which one it goes on: in a rollback with one whose tasks started before.
+        let (before, after) = (release("service:w", "ecs-svc/8", 50, true), release("service:w", "ecs-svc/10", 101, true));
+        let primary = Some("ecs-svc/8");
+        assert!(own.is_superseded_by(&before, primary) && !own.is_superseded_by(&after, primary));
+        assert!(!own.is_superseded_by(&Release { is_up: false, ..before.clone() }, primary));
+        assert!(!own.is_superseded_by(&Release { group: Some("service:control".into()), ..before.clone() }, primary));
+        assert!(!before.is_superseded_by(&after, primary), "it is the one that goes on");
+        assert!(own.is_former(primary) && !before.is_former(primary) && !own.is_former(None) && !Release::default().is_former(primary));
+        assert_eq!((own.service(), service_of("family:w"), service_of("service:")), (Some("w"), None, None));
     }
 
     proptest! {
-        /// Against an orchestrator that keeps what it is told: a protection is never asked for by who owns nothing, is to stop or is superseded, and of who
+        /// Against an orchestrator that keeps what it is told: a protection is never asked for by who owns nothing, is to stop, is of a former deployment or is superseded, and of who
         /// owns nothing none stands for longer than a failed request takes to be made again, or its own time.
         #[test]
-        fn nobody_keeps_a_protection_that_is_not_due(steps in proptest::collection::vec((0_u64..40, any::<bool>(), any::<bool>(), any::<bool>(), 0_u8..3), 1..120)) {
+        fn nobody_keeps_a_protection_that_is_not_due(steps in proptest::collection::vec((0_u64..40, any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), 0_u8..3), 1..120)) {
             let (mut protection, mut now, mut stands) = (Protection::default(), 100_u64, None::<u64>);
-            for (pause, owns, is_stopping, is_superseded, outcome) in steps {
+            for (pause, owns, is_stopping, is_former, is_superseded, outcome) in steps {
                 now += pause;
                 stands = stands.filter(|until| now < *until);
-                let situation = Situation { owns, is_stopping, is_superseded };
+                let situation = Situation { owns, is_stopping, is_former, is_superseded };
                 let action = protection.decide(at(now), situation);
                 if action == Some(Action::Protect) {
-                    prop_assert!(owns && !is_stopping && !is_superseded);
+                    prop_assert!(owns && !is_stopping && !is_former && !is_superseded);
                 }
                 prop_assert!(action != Some(Action::HandOver) || owns && !is_stopping && is_superseded);
                 let Some(action) = action.filter(|action| *action != Action::HandOver) else { continue };

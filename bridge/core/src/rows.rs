@@ -72,6 +72,15 @@ pub struct RowMeta {
 }
 
 impl Row {
+    /// When it was written, by its owner's wall clock.
+    #[must_use]
+    pub const fn written_at(&self) -> UnixMillis {
+        match self {
+            Self::Anchor(anchor) => anchor.opened_at,
+            Self::Segment(segment) => segment.created_at,
+        }
+    }
+
     /// The epoch of the owner that wrote the row.
     #[must_use]
     pub const fn epoch(&self) -> Epoch {

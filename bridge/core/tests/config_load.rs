@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 use causeway_core::config::model::{AckAfter, DeploymentMode, MetricsExporter, OnFailure};
-use causeway_core::config::{Credentials, Fault, Loaded, Source, StoreBackend, TrustAnchors, examine, load, not_built};
+use causeway_core::config::{Credentials, Fault, Loaded, Source, StoreBackend, TrustAnchors, examine, load};
 use core::time::Duration;
 use proptest::prelude::*;
 use std::path::PathBuf;
@@ -191,36 +191,6 @@ fn stores_of_the_scenario_keep_their_tables() {
     assert_eq!(stores.outbox_backend(), table("gobridge-outbox"));
     assert_eq!(stores.dlq_backend(), table("gobridge-dlq"));
     assert_eq!(stores.subscription_backend(), table("gobridge-managed-subscriptions"));
-}
-
-#[test]
-fn what_this_release_does_runs() {
-    for (name, text) in [
-        ("sqlite", STANDALONE),
-        ("memory", include_str!("../../../tests/fixtures/valid/standalone_memory.yaml")),
-        ("dynamodb", include_str!("../../../tests/fixtures/valid/standalone_dynamodb.yaml")),
-        ("exclusive", include_str!("../../../tests/fixtures/valid/clustered_ha.yaml")),
-        ("ephemeral", include_str!("../../../tests/fixtures/valid/ephemeral_shared.yaml")),
-        ("fifo", include_str!("../../../tests/fixtures/valid/fifo.yaml")),
-        ("fan_out", include_str!("../../../tests/fixtures/valid/fan_out.yaml")),
-        ("rules", include_str!("../../../tests/fixtures/valid/resolver_rules.yaml")),
-        ("processors", include_str!("../../../tests/fixtures/valid/processors.yaml")),
-        ("hold", include_str!("../../../tests/fixtures/valid/direct_hold.yaml")),
-        ("spill", include_str!("../../../tests/fixtures/valid/spill_outbox.yaml")),
-        ("sqs", include_str!("../../../tests/fixtures/valid/sqs_to_sqs.yaml")),
-        ("share", include_str!("../../../tests/fixtures/valid/clustered_share.yaml")),
-        ("mixed", include_str!("../../../tests/fixtures/valid/mixed_session_modes.yaml")),
-        ("scenario", SCENARIO),
-        ("drain", include_str!("../../../tests/fixtures/valid/drain_strategies.yaml")),
-        ("mqtt", include_str!("../../../tests/fixtures/valid/mqtt_to_mqtt.yaml")),
-        ("policy", include_str!("../../../tests/fixtures/valid/every_policy.yaml")),
-        ("session", SESSION),
-        ("older broker", OLDER_BROKER),
-        ("http", include_str!("../../../tests/fixtures/valid/http.yaml")),
-    ] {
-        assert_eq!(not_built(&loaded(&[text], &[])), [], "{name}");
-    }
-    assert_eq!(not_built(&loaded(&[STANDALONE, "sessions: [{id: broker, lanes: 64}]"], &[])), [], "lanes");
 }
 
 #[test]

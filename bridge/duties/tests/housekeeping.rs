@@ -68,8 +68,12 @@ fn world() -> World {
 
 impl World {
     async fn sweep(&self, event: &Value) -> Report {
+        self.sweep_keeping(event, Duration::ZERO).await
+    }
+
+    async fn sweep_keeping(&self, event: &Value, keep_settled: Duration) -> Report {
         let request = Request::parse(event, BRIDGE).unwrap();
-        let bridge = Bridge { routes: routes(), lease_ttl: BTreeMap::new(), keep_settled: Duration::ZERO, random: 1 << 100 };
+        let bridge = Bridge { routes: routes(), lease_ttl: BTreeMap::new(), keep_settled, random: 1 << 100 };
         run(&request, &bridge, &self.ports, Instant::from_nanos(u64::MAX)).await.unwrap()
     }
 
@@ -151,6 +155,22 @@ async fn what_expired_where_nobody_owns_the_log_becomes_a_dead_letter_and_the_re
     );
     let lease = LeaseRow::try_from(world.leases.read("LEASE#s").await.unwrap().unwrap()).unwrap();
     assert!(lease.tuple.is_released() && lease.tuple.version == 2);
+}
+
+/// No row is written after the last ones that tells when they were settled: that nobody has owned the log for that long does.
+#[tokio::test]
+async fn the_last_settled_rows_of_a_log_without_owner_go_once_they_were_kept_for_their_time() {
+    let world = world();
+    world.log_of("s", 4, 1_000_000).await;
+    let head = Head { epoch: Epoch(1), revision: 1, drained: Slot(5), settled_ahead: Vec::new(), attempts: Vec::new() };
+    assert_eq!(world.outbox.put_head(&log("s"), &head).await, Outcome::Done(true));
+    let hour = Duration::from_secs(3_600);
+    world.released("s", 60).await;
+    assert_eq!(world.sweep_keeping(&sweep(), hour).await.swept.segments_deleted, 0, "a moment longer than the time itself");
+    world.clock.advance(Duration::from_secs(61));
+    assert_eq!(world.sweep_keeping(&sweep(), hour * 2).await.swept.segments_deleted, 0);
+    assert_eq!(world.sweep_keeping(&sweep(), hour).await.swept.segments_deleted, 3, "the last row marks the log's position");
+    assert_eq!(world.sweep_keeping(&sweep(), hour).await.swept.segments_deleted, 0);
 }
 
 #[tokio::test]

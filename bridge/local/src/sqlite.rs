@@ -44,7 +44,7 @@ mod value;
 pub use connection::WAL_BYTES;
 pub use dead_letters::SqliteDeadLetters;
 pub use error::LocalStoreError;
-pub use managed_subscriptions::SqliteManagedSubscriptions;
+pub use managed_subscriptions::{SqliteManagedSubscriptions, folder_is_private};
 pub use outbox::SqliteOutbox;
 pub use redrives::SqliteRedrives;
 pub use reserve::RESERVE_BYTES;

@@ -72,6 +72,9 @@ pub trait Tasks: Send + Sync {
     /// The ARNs of all tasks that are to run, or of those of one service.
     async fn list(&self, service: Option<&str>) -> Result<Vec<String>, Fault>;
 
+    /// The deployment that a service goes on with, as [`TaskRecord::started_by`] names it. `None`: there is no such service, or it does not tell.
+    async fn primary_deployment(&self, service: &str) -> Result<Option<String>, Fault>;
+
     /// Has a task stopped: it is asked to end, and killed where it does not within its stop timeout. Answers how it stood then, not that it has ended.
     async fn stop(&self, task: &str, reason: &str) -> Outcome<TaskRecord>;
 }

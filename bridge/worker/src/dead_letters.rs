@@ -76,14 +76,12 @@ impl Conditions {
             Some(None) => return refuse("state", "one of dead, redriven, parked".to_owned()),
         };
         let moment = |field, text: &Option<String>| text.as_deref().map(|text| moment(field, text, now)).transpose();
-        Ok(DeadLetterFilter {
-            route: self.route_id.clone(),
-            category: self.category.clone(),
-            error_code: self.error_code.clone(),
-            since: moment("since", &self.since)?,
-            before: moment("before", &self.before)?,
-            state,
-        })
+        let (since, before) = (moment("since", &self.since)?, moment("before", &self.before)?);
+        if since.zip(before).is_some_and(|(since, before)| since >= before) {
+            return refuse("before", "no dead letter can meet both: `since` is not before `before`".to_owned());
+        }
+        let (route, category, error_code) = (self.route_id.clone(), self.category.clone(), self.error_code.clone());
+        Ok(DeadLetterFilter { route, category, error_code, since, before, state })
     }
 }
 
@@ -349,6 +347,8 @@ mod tests {
         assert_eq!(since("2h").unwrap().since, Some(UnixMillis(1_700_000_000_000 - 7_200_000)));
         assert_eq!(since("2023-11-14T22:13:20Z").unwrap().since, Some(now));
         assert_eq!(since("yesterday").unwrap_err().field, "since");
+        let never = Conditions { since: Some("1h".to_owned()), before: Some("2h".to_owned()), ..Conditions::default() };
+        assert_eq!(never.filter(now).unwrap_err().field, "before", "nothing can be meant, which is a slip and no answer");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use causeway_core::dispatch::{Arrival, Dispatch};
 use causeway_core::identity::{EntryId, IdSequence};
 use causeway_core::mailbox::{Mail, MailboxName};
 use causeway_core::message::Message;
-use causeway_core::outcome::{Fault, Outcome};
+use causeway_core::outcome::{Fault, FaultCode, Outcome};
 use causeway_core::source_id::{ContentDigest, content_digest};
 use causeway_ports::{Clock, Mailbox};
 use core::time::Duration;
@@ -18,8 +18,37 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use thiserror::Error;
 
-/// Posting one piece of mail takes no longer.
-const CALL_TIMEOUT: Duration = Duration::from_secs(5);
+/// Keeping a message takes no longer: the store's own limit is shorter, and knows better how a call ended.
+const KEEP_TIMEOUT: Duration = Duration::from_secs(8);
+
+/// What became of mail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deposited {
+    /// There was none.
+    Nothing,
+    /// It stands in the mailbox.
+    Now,
+    /// It stood there before, or a part of it.
+    Before,
+}
+
+/// Puts what a message became into the mailbox `name`: the only way in for messages that no source brings, posted to a receiver or put in by hand.
+///
+/// # Errors
+/// The store's. Some of the mail may stand there: the same message under the same id can be posted again.
+pub async fn deposit(store: &dyn Mailbox, name: &MailboxName, mail: impl IntoIterator<Item = Mail>) -> Result<Deposited, Fault> {
+    let mut deposited = Deposited::Nothing;
+    for mail in mail {
+        let late = || Outcome::Unknown(Fault::new(FaultCode::Timeout, "the outbox does not answer"));
+        match tokio::time::timeout(KEEP_TIMEOUT, store.post(name, &mail)).await.unwrap_or_else(|_| late()) {
+            Outcome::Done(true) if deposited == Deposited::Before => {}
+            Outcome::Done(true) => deposited = Deposited::Now,
+            Outcome::Done(false) => deposited = Deposited::Before,
+            Outcome::NotDone(fault) | Outcome::Unknown(fault) => return Err(fault),
+        }
+    }
+    Ok(deposited)
+}
 
 /// Takes messages in. Clones share everything.
 #[derive(Clone)]
@@ -86,6 +115,12 @@ impl Ingress {
         Ok(Self { doors: Arc::new(doors), mailbox, clock })
     }
 
+    /// The receiver that feeds `route`.
+    #[must_use]
+    pub fn receiver(&self, route: &str) -> Option<&str> {
+        self.doors.get(route).map(|door| &*door.receiver)
+    }
+
     /// Takes `message` in for `route`. `name`: what the sender calls it; the same name for the same message again gives the same ids, so that a sender who got no answer may
     /// repeat, and while the first one still waits in the mailbox there is one. Without a name every call is another message.
     ///
@@ -104,12 +139,8 @@ impl Ingress {
         for entry in door.dispatch.entries(&arrival, &mut IdSequence::new(base)).entries {
             let id = entry.id;
             let mail = Mail { id: format!("in-{id}"), posted_at: now, entry: Arc::new(entry) };
-            let late = || Fault::new(causeway_core::outcome::FaultCode::Timeout, format!("no answer within {} s", CALL_TIMEOUT.as_secs()));
-            match tokio::time::timeout(CALL_TIMEOUT, store.post(&door.mailbox, &mail)).await {
-                Ok(Outcome::Done(_)) => accepted.entries.push(id),
-                Ok(Outcome::NotDone(fault) | Outcome::Unknown(fault)) => return Err(Refused::Store(fault)),
-                Err(_) => return Err(Refused::Store(late())),
-            }
+            deposit(&**store, &door.mailbox, [mail]).await.map_err(Refused::Store)?;
+            accepted.entries.push(id);
         }
         Ok(accepted)
     }

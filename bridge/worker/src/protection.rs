@@ -141,6 +141,15 @@ impl Agent {
     }
 }
 
+/// How a process stands to the deployments of its service.
+#[derive(Clone, Copy, Debug, Default)]
+struct Standing {
+    /// The service goes on with another one.
+    is_former: bool,
+    /// And a process of that one is there.
+    is_superseded: bool,
+}
+
 /// Keeps the task's protection as it should be.
 pub struct Protector {
     /// The agent.
@@ -173,15 +182,15 @@ impl Protector {
     /// Keeps it so until `quit`, and drops what still stands then.
     pub async fn run(self, quit: CancellationToken) {
         let mut changes = self.status.changes();
-        let (mut protection, mut failing, mut is_superseded) = (Protection::default(), false, false);
+        let (mut protection, mut failing, mut standing) = (Protection::default(), false, Standing::default());
         let mut look_at = tokio::time::Instant::now();
         while !quit.is_cancelled() {
             changes.mark_unchanged();
-            let mut situation = Situation { is_superseded, ..self.situation() };
+            let mut situation = self.situation(standing);
             if situation.owns && !situation.is_stopping && tokio::time::Instant::now() >= look_at {
-                is_superseded = self.is_superseded().await;
+                standing = self.standing().await;
                 look_at = tokio::time::Instant::now() + LOOK_EVERY;
-                situation = Situation { is_superseded, ..self.situation() };
+                situation = self.situation(standing);
             }
             self.act(&mut protection, situation, &mut failing).await;
             // Sessions publish about once a second; what ends an ownership is acted upon at once.
@@ -193,12 +202,12 @@ impl Protector {
         self.act(&mut protection, Situation::default(), &mut failing).await;
     }
 
-    fn situation(&self) -> Situation {
+    fn situation(&self, Standing { is_former, is_superseded }: Standing) -> Situation {
         let status = self.status.snapshot();
         // Who owns a session and cannot serve it is in nobody's way: a deployment that is rolled back must be able to stop it.
         let serves = |session: &SessionStatus| session.role == SessionRole::Owner && session.service_level > ServiceLevel::None;
         let owns = status.sessions.iter().any(|session| serves(session) && session.lease.is_some());
-        Situation { owns, is_stopping: status.shutting_down, is_superseded: false }
+        Situation { owns, is_stopping: status.shutting_down, is_former, is_superseded }
     }
 
     async fn act(&self, protection: &mut Protection, situation: Situation, failing: &mut bool) {
@@ -227,21 +236,26 @@ impl Protector {
         }
     }
 
-    /// Whether a process of a later deployment is there that could own what this one owns. Where nobody can tell: no.
-    async fn is_superseded(&self) -> bool {
-        let Some(tasks) = &self.tasks else { return false };
+    /// How this process stands to the deployments of its service. Where nobody can tell: as one that goes on.
+    async fn standing(&self) -> Standing {
+        let Some(tasks) = &self.tasks else { return Standing::default() };
         let members = tokio::time::timeout(CALL_TIMEOUT, self.leases.list_members(&self.bridge)).await;
-        let Ok(Ok(members)) = members else { return false };
+        let Ok(Ok(members)) = members else { return Standing::default() };
         let now = self.clock.wall();
         let alive = members.into_iter().filter(|member| now.since(member.written_at) < self.stale_after);
         let others: Vec<String> = alive.filter_map(|member| member.facts.task_arn).filter(|task| *task != self.task).collect();
-        if others.is_empty() {
-            return false;
-        }
         let asked: Vec<String> = others.into_iter().chain([self.task.clone()]).collect();
-        let Ok(Ok(described)) = tokio::time::timeout(CALL_TIMEOUT, tasks.describe(&asked)).await else { return false };
-        let Some(own) = described.tasks.iter().find(|task| task.arn == self.task).map(release) else { return false };
-        described.tasks.iter().any(|task| own.is_superseded_by(&release(task)))
+        let Ok(Ok(described)) = tokio::time::timeout(CALL_TIMEOUT, tasks.describe(&asked)).await else { return Standing::default() };
+        let Some(own) = described.tasks.iter().find(|task| task.arn == self.task).map(release) else { return Standing::default() };
+        let primary = match own.service() {
+            Some(service) => tokio::time::timeout(CALL_TIMEOUT, tasks.primary_deployment(service)).await,
+            None => return Standing::default(),
+        };
+        // A role that may not ask, or an answer that did not come: then the times at which tasks started tell.
+        let primary = primary.ok().and_then(Result::ok).flatten();
+        let primary = primary.as_deref();
+        let is_superseded = described.tasks.iter().any(|task| own.is_superseded_by(&release(task), primary));
+        Standing { is_former: own.is_former(primary), is_superseded }
     }
 }
 

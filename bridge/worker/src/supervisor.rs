@@ -137,7 +137,13 @@ pub async fn run(program: Program, mut signals: Signals) -> End {
     services.spawn(monitor.recorder().run(status.clone(), quit.clone()));
     services.spawn(monitor.serve_with(listeners.monitor, tls.clone(), Bounds::default(), quit.clone()));
     if let Some((admin, listener)) = admin.zip(listeners.admin) {
-        services.spawn(serve_with(listener, tls, admin.router(), Bounds { request: admin::REQUEST, ..Bounds::default() }, quit.clone()));
+        services.spawn(serve_with(
+            listener,
+            tls,
+            admin.router(),
+            Bounds { request: admin::CONNECTION_OF_REQUEST, ..Bounds::default() },
+            quit.clone(),
+        ));
     }
     if let Some(tls) = listeners.tls {
         services.spawn(tls.watch(quit.clone()));

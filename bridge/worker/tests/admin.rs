@@ -10,6 +10,7 @@ use causeway_core::lease::row::OwnerFacts;
 use causeway_core::mailbox::{Mail, MailboxName};
 use causeway_core::message::{Entry, Message};
 use causeway_core::outcome::{Fault, FaultCode};
+use causeway_core::proxies::Proxies;
 use causeway_core::units::UnixMillis;
 use causeway_ports::{Clock, Mailbox as _};
 use causeway_worker::fleet::Fleet;
@@ -107,7 +108,7 @@ impl Server {
         let sinks = vec![("out".to_owned(), Arc::new(common::IdleSink) as Arc<dyn causeway_ports::Sink>)];
         let desk = desk(&config, &stores, &sinks, &shared, Fleet::default()).unwrap();
         let keys = vec![NamedKey::new("admin", KEY), NamedKey::new("ops", OTHER_KEY)];
-        let router = Admin::new(keys, origins, desk).router();
+        let router = Admin::new(keys, origins, desk).behind(Proxies::of(["127.0.0.0/8"])).router();
         let listener = bind("http.admin_addr", "127.0.0.1:0".parse().unwrap()).await.unwrap();
         let base = format!("{}://{}", if tls.is_some() { "https" } else { "http" }, listener.local_addr().unwrap());
         tokio::spawn(serve(listener, tls.map(ListenerTls::acceptor), router, stop.clone()));
@@ -234,9 +235,26 @@ async fn who_guesses_keys_waits_and_who_has_none_is_only_told_to_bring_one() {
 }
 
 #[tokio::test]
+async fn wrong_keys_of_one_client_lock_out_nobody_else_behind_the_same_load_balancer() {
+    let server = Server::start().await;
+    let request = |client: &str, key: &str| {
+        let request = server.bare("get", &format!("{PREFIX}/routes")).header("x-api-key", key);
+        answer(request.header("x-forwarded-for", client))
+    };
+    for guess in 0..5 {
+        // What the client writes itself stands before what the load balancer adds.
+        let forged = format!("203.0.113.{guess}, 198.51.100.1");
+        assert_eq!(request(&forged, "0123456789abcdeX").await.0, StatusCode::UNAUTHORIZED);
+    }
+    assert_eq!(request("198.51.100.1", KEY).await.0, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(request("198.51.100.2", KEY).await.0, StatusCode::OK);
+    assert_eq!(server.get("/routes").await.0, StatusCode::OK, "nor the load balancer's own address");
+}
+
+#[tokio::test]
 async fn a_message_that_is_put_in_waits_in_the_mailbox_of_its_session() {
     let server = Server::start().await;
-    let message = json!({ "topic": "a/b", "payload": "hello", "headers": [["kind", "y"]], "id": "op-1" });
+    let message = json!({ "subject": "a/b", "payload": "hello", "headers": { "kind": "y" }, "id": "op-1" });
     let (status, body) = server.post("/routes/r/inject", message.clone()).await;
     assert_eq!(status, StatusCode::ACCEPTED, "{body}");
     conforms(Operation::Inject, status, &body);
@@ -258,10 +276,12 @@ async fn a_message_that_is_put_in_waits_in_the_mailbox_of_its_session() {
     assert_eq!(server.post("/routes/direct/inject", message.clone()).await.1["error"]["code"], "ROUTE_WITHOUT_OUTBOX");
     assert_eq!(server.post("/routes/none/inject", message).await.0, StatusCode::NOT_FOUND);
     for wrong in [
-        json!({ "topic": "a/+", "payload": "x" }),
-        json!({ "topic": "a/b" }),
-        json!({ "topic": "a/b", "payload": "x", "payload_base64": "eA==" }),
-        json!({ "topic": "a/b", "payload_base64": "?" }),
+        json!({ "subject": "a/+", "payload": "x" }),
+        json!({ "subject": "a/b" }),
+        json!({ "subject": "a/b", "topic": "a/b", "payload": "x" }),
+        json!({ "subject": "a/b", "payload": "x", "headers": { "mqtt.message-id": "x" } }),
+        json!({ "subject": "a/b", "payload": "x", "payload_base64": "eA==" }),
+        json!({ "subject": "a/b", "payload_base64": "?" }),
         json!({ "topic": "a/b", "payload": "x", "id": "" }),
         json!({ "topic": "a/b", "payload": "x", "qos": 2 }),
     ] {

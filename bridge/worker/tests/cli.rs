@@ -3,7 +3,7 @@
 
 mod process;
 
-use process::{Broker, Worker, causeway, config, free_port, metadata_server, wait_for};
+use process::{Broker, Worker, causeway, causeway_with, config, free_port, metadata_server, wait_for};
 use serde_json::Value;
 use std::process::Stdio;
 use tempfile::TempDir;
@@ -35,7 +35,7 @@ fn the_commands_on_configurations_are_there() {
     assert_eq!(causeway(&["init", "--output", &path]).code, 2, "an existing file stays as it is");
     let checked = causeway(&["check", "--json", &path]);
     let told: Value = serde_json::from_str(&checked.stdout).unwrap();
-    assert_eq!((checked.code, &told["faults"], &told["not_built"]), (0, &serde_json::json!([]), &serde_json::json!([])), "{told}");
+    assert_eq!((checked.code, &told["faults"]), (0, &serde_json::json!([])), "{told}");
     let named = causeway(&["init", "--id", "plant-7", "--clustered"]).stdout;
     assert!(named.contains("\n  id: plant-7 ") && named.contains("client_id: plant-7 ") && !named.contains("my-bridge"), "{named}");
     assert_eq!(causeway(&["init", "--id", "plant 7"]).code, 2);
@@ -66,14 +66,14 @@ fn what_cannot_be_used_ends_with_2_and_a_line_that_says_what_to_do() {
     let unknown = write("unknown.yaml", "bridge: {id: b, instance: x}");
     let usable = write("usable.yaml", &config(dir.path(), "mqtt://127.0.0.1:9", 0, ""));
     let missing = dir.path().join("none.yaml").display().to_string();
-    let not_built = write("not-built.yaml", "senders: [{id: sqs-out, options: {credentials_uri: 'file:///etc/causeway/keys'}}]");
+    let elsewhere = write("elsewhere.yaml", "senders: [{id: sqs-out, options: {credentials_uri: 'file:///etc/causeway/keys'}}]");
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let in_use = write("in-use.yaml", &config(dir.path(), "mqtt://127.0.0.1:9", taken.local_addr().unwrap().port(), ""));
     let cases: [(&[&str], &str); 10] = [
         (&["run"], "-c FILE"),
         (&["fly"], "unrecognized subcommand"),
         (&["budget", &missing], "error[E_FILE_MISSING]"),
-        (&["run", "-c", &usable, "-c", &not_built], "error[E_NOT_BUILT]"),
+        (&["run", "-c", &usable, "-c", &elsewhere], "error[E_AWS_CREDENTIALS]"),
         (&["run", "-c", &missing], "error[E_FILE_MISSING]"),
         (&["run", "-c", &broken], "broken.yaml:1:"),
         (&["run", "-c", &unknown], "error[E_UNKNOWN_KEY]"),
@@ -232,4 +232,58 @@ fn an_endpoint_that_is_away_is_not_an_unusable_configuration() {
     let dir = TempDir::new().unwrap();
     let worker = Worker::start(dir.path(), "mqtt://127.0.0.1:9", "", &[("AWS_ENDPOINT_URL", UNREACHABLE)]);
     assert_eq!(worker.get("/api/v1/monitor/live").0, 200);
+}
+
+#[test]
+fn the_doctor_and_the_starter_tell_of_a_folder_that_is_not_private_before_a_worker_refuses_it() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let dir = TempDir::new().unwrap();
+    let mode = |mode| std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+    let path = dir.path().join("c.yaml").display().to_string();
+    mode(0o755);
+    let made = causeway(&["init", "--output", &path]);
+    assert!(made.code == 0 && made.stdout.contains("warning: ") && made.stdout.contains("chmod 700"), "{}", made.stdout);
+    let finding = || {
+        let told: Value = serde_json::from_str(&causeway(&["doctor", "--json", "-c", &path]).stdout).unwrap();
+        let findings = told["findings"].as_array().unwrap().clone();
+        findings.into_iter().find(|finding| finding["part"] == "stores.managed_subscriptions").unwrap_or_else(|| panic!("{told}"))
+    };
+    let told = finding();
+    assert!(told["ok"] == false && told["detail"].as_str().unwrap().contains("has the mode 0755"), "{told}");
+    mode(0o700);
+    assert_eq!(finding()["ok"], true);
+    let other = dir.path().join("other.yaml").display().to_string();
+    assert!(!causeway(&["init", "--output", &other]).stdout.contains("warning"));
+}
+
+#[test]
+fn an_endpoint_without_a_scheme_is_told_as_what_it_is() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("c.yaml");
+    std::fs::write(&path, config(dir.path(), "mqtt://127.0.0.1:9", free_port(), "")).unwrap();
+    let doctor = |environment: &[(&str, &str)]| causeway_with(&["doctor", "-c", &path.display().to_string()], environment).stdout;
+    let told = doctor(&[("AWS_ENDPOINT_URL", "localhost:4566")]);
+    assert!(told.contains("AWS_ENDPOINT_URL (or `endpoint_url` of the profile) is `localhost:4566`"), "{told}");
+    let told = doctor(&[("AWS_ENDPOINT_URL_SQS", "localhost:4566")]);
+    assert!(told.contains("AWS_ENDPOINT_URL_SQS"), "{told}");
+    let told = doctor(&[("AWS_ENDPOINT_URL", "http://127.0.0.1:9")]);
+    assert!(told.contains("asked at http://127.0.0.1:9"), "whom was asked is not in the queue's URL alone: {told}");
+}
+
+#[test]
+fn letters_that_a_worker_has_are_changed_through_its_admin_interface() {
+    let dir = TempDir::new().unwrap();
+    let worker = Worker::start(dir.path(), "mqtt://127.0.0.1:9", "", &[]);
+    let path = dir.path().join("again.yaml").display().to_string();
+    let text = config(dir.path(), "mqtt://127.0.0.1:9", free_port(), "");
+    std::fs::write(&path, &text).unwrap();
+    for command in ["delete", "redrive"] {
+        let told = causeway(&["dlq", command, "-c", &path, "--all", "--yes"]);
+        assert!(told.code == 2 && told.stderr.contains("is in use by") && told.stderr.contains("`http.admin_api_key`"), "{}", told.stderr);
+    }
+    let key = "http: {admin_api_key: 0123456789abcdef, ";
+    std::fs::write(&path, text.replace("http: {", key)).unwrap();
+    let told = causeway(&["dlq", "delete", "-c", &path, "--all", "--yes"]);
+    assert!(told.stderr.contains("POST /api/v1/admin/dlq/delete"), "{}", told.stderr);
+    drop(worker);
 }

@@ -54,13 +54,24 @@ impl Tasks for Orchestrator {
         let record = |arn: &String| {
             let stopped_at = stopped.get(arn).copied();
             let status = if stopped_at.is_some() { "STOPPED" } else { "RUNNING" }.to_owned();
-            TaskRecord { arn: arn.clone(), last_status: status.clone(), desired_status: status, stopped_at, ..TaskRecord::default() }
+            let service = if arn.ends_with("/c") { "service:control" } else { "service:workers" };
+            let group = Some(service.to_owned());
+            TaskRecord { arn: arn.clone(), last_status: status.clone(), desired_status: status, stopped_at, group, ..TaskRecord::default() }
         };
         Ok(Described { tasks: tasks.iter().map(record).collect(), missing: Vec::new() })
     }
 
-    async fn list(&self, _: Option<&str>) -> Result<Vec<String>, Fault> {
-        panic!("nobody lists tasks")
+    async fn list(&self, service: Option<&str>) -> Result<Vec<String>, Fault> {
+        let tasks: &[&str] = match service.unwrap() {
+            "workers" => &["a", "b", "mute"],
+            "control" => &["c"],
+            other => panic!("{other}"),
+        };
+        Ok(tasks.iter().map(|name| arn(name)).collect())
+    }
+
+    async fn primary_deployment(&self, _: &str) -> Result<Option<String>, Fault> {
+        panic!("nobody asks for it")
     }
 
     async fn stop(&self, _: &str, _: &str) -> Outcome<TaskRecord> {
@@ -141,7 +152,13 @@ impl Running {
     fn told(&self) -> BTreeSet<String> {
         self.collector.collect();
         let text = prometheus::render(&self.collector.metrics.gather());
-        let of_the_bridge = ["causeway_fleet_workers", "causeway_az_spread", "causeway_warm_standby_available", "causeway_lease_holders"];
+        let of_the_bridge = [
+            "causeway_fleet_workers",
+            "causeway_az_spread",
+            "causeway_fleet_unseen_tasks",
+            "causeway_warm_standby_available",
+            "causeway_lease_holders",
+        ];
         text.lines().filter(|line| of_the_bridge.iter().any(|name| line.starts_with(name))).map(str::to_owned).collect()
     }
 
@@ -171,6 +188,7 @@ fn row(name: &str, version: u64, level: &str) -> LeaseRow {
 const ALL_IS_WELL: &[&str] = &[
     "causeway_fleet_workers 2",
     "causeway_az_spread 2",
+    "causeway_fleet_unseen_tasks 1",
     "causeway_warm_standby_available{session=\"s\"} 1",
     "causeway_lease_holders{session=\"s\"} 1",
 ];
@@ -186,6 +204,7 @@ async fn one_process_watches_and_the_next_one_goes_on_where_it_stops() {
     assert!(second.collector.status.snapshot().fleet.is_none());
     let fleet = first.collector.status.snapshot().fleet.unwrap();
     assert_eq!((fleet.members.len(), fleet.sessions[0].holders.len(), fleet.sessions[0].version), (3, 1, 1));
+    assert_eq!(fleet.unseen_tasks, Some(BTreeSet::from([arn("mute")])), "of the services' tasks one never told of itself");
     let collector = first.collector.clone();
     first.stop().await;
     assert!(collector.status.snapshot().fleet.is_none(), "who has stopped tells nothing any more");
@@ -208,6 +227,7 @@ async fn the_end_of_the_owners_task_and_its_replacement_are_seen() {
         .tells(&[
             "causeway_fleet_workers 1",
             "causeway_az_spread 1",
+            "causeway_fleet_unseen_tasks 1",
             "causeway_warm_standby_available{session=\"s\"} 1",
             "causeway_lease_holders{session=\"s\"} 0",
         ])
@@ -220,6 +240,7 @@ async fn the_end_of_the_owners_task_and_its_replacement_are_seen() {
         .tells(&[
             "causeway_fleet_workers 1",
             "causeway_az_spread 1",
+            "causeway_fleet_unseen_tasks 1",
             "causeway_warm_standby_available{session=\"s\"} 0",
             "causeway_lease_holders{session=\"s\"} 1",
         ])
@@ -238,12 +259,14 @@ async fn while_the_orchestrator_is_away_rows_alone_are_counted() {
     world.tasks.stopped.lock().unwrap().insert(arn("b"), SystemClock.wall());
     *world.tasks.is_away.lock().unwrap() = true;
     let control = world.control("c");
-    control.tells(ALL_IS_WELL).await;
+    let by_rows: Vec<&str> = ALL_IS_WELL.iter().copied().filter(|line| !line.contains("unseen")).collect();
+    control.tells(&by_rows).await;
     *world.tasks.is_away.lock().unwrap() = false;
     control
         .tells(&[
             "causeway_fleet_workers 1",
             "causeway_az_spread 1",
+            "causeway_fleet_unseen_tasks 1",
             "causeway_warm_standby_available{session=\"s\"} 0",
             "causeway_lease_holders{session=\"s\"} 1",
         ])

@@ -234,6 +234,7 @@ async fn the_page_and_its_parts_are_served_and_run_nothing_foreign() {
         ("/page.js", "text/javascript"),
         ("/dom.js", "text/javascript"),
         ("/charts.js", "text/javascript"),
+        ("/flow.js", "text/javascript"),
         ("/fleet.js", "text/javascript"),
         ("/letters.js", "text/javascript"),
         ("/page.css", "text/css"),

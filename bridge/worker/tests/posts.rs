@@ -5,6 +5,7 @@ use causeway_core::config::Secret;
 use causeway_core::dispatch::Dispatch;
 use causeway_core::lease::row::{LeaseRow, OwnerFacts, RawLease, Tuple};
 use causeway_core::outcome::{Fault, FaultCode};
+use causeway_core::proxies::Proxies;
 use causeway_core::units::UnixMillis;
 use causeway_local::memory::{MemoryLeases, MemoryOutbox};
 use causeway_ports::fake::{FaultyLeases, FaultyMailbox, Injection, LeaseCall, MailboxCall};
@@ -64,7 +65,7 @@ impl Bridge {
             lease: Some(OwnerLease { leases: Arc::clone(&self.leases) as Arc<dyn Leases>, key: KEY.to_owned(), me: name.to_owned() }),
         };
         let base = name.bytes().fold(0, |base, byte| base << 8 | u128::from(byte)) << 64;
-        let board = PostBoard::new(vec![receiver], base, Arc::new(SystemClock), metrics.clone()).unwrap();
+        let board = PostBoard::new(vec![receiver], base, Proxies::of(["127.0.0.0/8"]), Arc::new(SystemClock), metrics.clone()).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         tokio::spawn(Transport::default().with_posts(board).serve(listener, Bounds::of_posts(), stop.clone()));
@@ -227,4 +228,23 @@ async fn a_store_that_fails_is_told_and_left_alone() {
     assert_eq!(refused(&owner, false).await, (503, "OUTBOX_UNAVAILABLE".to_owned(), true));
     assert_eq!(owner.post(order("1")).await, (202, json!({ "id": "1", "status": "accepted" })), "what was not kept is no repeat");
     assert_eq!(bridge.kept().await.len(), 1);
+}
+
+#[tokio::test]
+async fn who_guesses_tokens_waits_and_nobody_else_behind_the_same_proxy_does() {
+    let bridge = Bridge::new();
+    let member = bridge.member("a", true).await;
+    let post = |client: &str, token: &str| {
+        let request = member.client.post(format!("{}/transport/http/receivers/orders/messages", member.url));
+        request.header("x-forwarded-for", format!("6.6.6.6, {client}")).bearer_auth(token).json(&order(client)).send()
+    };
+    for _ in 0..5 {
+        assert_eq!(post("198.51.100.1", "wrong").await.unwrap().status(), 401);
+    }
+    let refused = post("198.51.100.1", TOKEN).await.unwrap();
+    assert!(refused.headers()["retry-after"].to_str().unwrap().parse::<u64>().unwrap() <= 60);
+    let (status, told) = told(refused).await;
+    assert_eq!((status, &told["code"]), (429, &json!("TOO_MANY_FAILURES")), "with a right one too: {told}");
+    assert_eq!(post("198.51.100.2", TOKEN).await.unwrap().status(), 202, "another client of the proxy");
+    assert_eq!(member.post(order("direct")).await.0, 202, "and the proxy itself");
 }

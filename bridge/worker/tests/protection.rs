@@ -9,7 +9,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::put;
 use causeway_core::lease::row::OwnerFacts;
-use causeway_core::outcome::{Fault, Outcome};
+use causeway_core::outcome::{Fault, FaultCode, Outcome};
 use causeway_core::units::UnixMillis;
 use causeway_local::memory::MemoryLeases;
 use causeway_ports::{Clock, Described, Leases, MemberRecord, SystemClock, TaskRecord, Tasks};
@@ -91,9 +91,9 @@ async fn the_agent_is_asked_as_it_wants_to_be_and_its_refusals_are_understood() 
     assert!(matches!(nobody.protect(true).await, Err(AgentError::NoAnswer(_))));
 }
 
-/// The deployments of tasks, by ARN, in their order. All of them run.
+/// The deployments of tasks, by ARN, in their order; and the one that the service says it goes on with, if it tells. All tasks run.
 #[derive(Default)]
-struct Revisions(Mutex<BTreeMap<String, u32>>);
+struct Revisions(Mutex<BTreeMap<String, u32>>, Mutex<Option<u32>>);
 
 #[async_trait]
 impl Tasks for Revisions {
@@ -115,6 +115,12 @@ impl Tasks for Revisions {
 
     async fn list(&self, _: Option<&str>) -> Result<Vec<String>, Fault> {
         panic!("nobody lists tasks")
+    }
+
+    async fn primary_deployment(&self, service: &str) -> Result<Option<String>, Fault> {
+        assert_eq!(service, "workers");
+        let told = self.1.lock().unwrap().ok_or_else(|| Fault::new(FaultCode::NotAuthorized, "may not"));
+        told.map(|revision| Some(format!("ecs-svc/{revision}")))
     }
 
     async fn stop(&self, _: &str, _: &str) -> Outcome<TaskRecord> {
@@ -179,6 +185,20 @@ impl World {
         assert_eq!(self.leases.put_member(&record).await, Outcome::Done(()));
     }
 
+    /// Waits until the owner loops are asked to hand over; meanwhile they publish.
+    async fn hands_over(&self) {
+        let publishing = async {
+            loop {
+                tokio::time::sleep(Duration::from_millis(200)).await;
+                self.is_owner(true);
+            }
+        };
+        tokio::select! {
+            () = publishing => {}
+            asked = tokio::time::timeout(Duration::from_secs(60), self.asked.notified()) => asked.unwrap(),
+        }
+    }
+
     async fn asked_for(&self, enabled: &[bool]) {
         let asked = || self.script.asked().iter().filter_map(|asked| asked["ProtectionEnabled"].as_bool()).collect::<Vec<_>>();
         until(&format!("{enabled:?}"), || asked() == enabled).await;
@@ -218,17 +238,26 @@ async fn an_owner_hands_over_to_a_newer_revision_and_to_no_other() {
         "nobody of a later deployment is there"
     );
     world.joins("newer", 4).await;
-    let publishing = async {
-        loop {
-            tokio::time::sleep(Duration::from_millis(200)).await;
-            world.is_owner(true);
-        }
-    };
-    tokio::select! {
-        () = publishing => {}
-        asked = tokio::time::timeout(Duration::from_secs(60), world.asked.notified()) => asked.unwrap(),
-    }
+    world.hands_over().await;
     world.asked_for(&[true]).await;
+    world.is_owner(false);
+    world.asked_for(&[true, false]).await;
+}
+
+#[tokio::test]
+async fn in_a_rollback_the_earlier_deployment_gets_the_sessions_and_the_later_one_does_not() {
+    let world = World::start().await;
+    *world.revisions.1.lock().unwrap() = Some(3);
+    world.joins("failed", 4).await;
+    world.is_owner(true);
+    world.asked_for(&[true]).await;
+    assert!(
+        tokio::time::timeout(Duration::from_millis(200), world.asked.notified()).await.is_err(),
+        "the service goes on with this task's deployment, whatever started later"
+    );
+    *world.revisions.1.lock().unwrap() = Some(2);
+    world.joins("former", 2).await;
+    world.hands_over().await;
     world.is_owner(false);
     world.asked_for(&[true, false]).await;
 }

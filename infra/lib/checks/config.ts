@@ -18,10 +18,9 @@ export function checkConfig(
   document: ConfigDocument,
   baselines: Readonly<Record<string, readonly string[]>>,
 ): SynthFault[] {
-  const own = [...document.faults, ...document.notBuilt];
-  if (document.faults.length > 0) return own;
+  if (document.faults.length > 0) return document.faults;
   const config = document.value;
-  return [...own, ...cluster(config), ...sessions(config), ...routes(config), ...history(config, baselines)];
+  return [...cluster(config), ...sessions(config), ...routes(config), ...history(config, baselines)];
 }
 
 function cluster(config: BridgeConfig): SynthFault[] {

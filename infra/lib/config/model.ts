@@ -203,6 +203,7 @@ export interface Http {
   monitor_api_key?: string;
   hint_token?: string;
   cors_origins?: string[];
+  trusted_proxies?: string[];
   tls_cert_file?: string;
   tls_key_file?: string;
 }

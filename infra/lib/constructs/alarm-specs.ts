@@ -333,6 +333,17 @@ export class AlarmSpecs {
         description: "All workers have run in one availability zone for 15 minutes: its loss would take them all.",
       },
       {
+        entry: "UnseenTasks",
+        row: "tasks",
+        metric: this.#metric("FleetUnseenTasks", "Minimum"),
+        threshold: 0,
+        periods: 5,
+        // Told by the control task, whose absence has an alarm of its own.
+        missing: quiet,
+        description:
+          "A task has been there for 5 minutes without a word of itself: it cannot read the lease table, or cannot start.",
+      },
+      {
         entry: "LeaseExpiries",
         row: "tasks",
         metric: this.#metric("LeaseExpiries", "Sum"),

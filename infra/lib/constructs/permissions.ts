@@ -19,6 +19,10 @@ export interface Queues {
 export interface Resources extends Queues {
   /** The tasks of the cluster, as a pattern of their ARNs: each task's name is made when it starts. */
   readonly tasks?: string;
+  /** The services of the cluster, as a pattern of their ARNs: a role is made before the services that use it. */
+  readonly services?: string;
+  /** The ARN of the cluster: all that IAM knows of a list of tasks. */
+  readonly cluster?: string;
   /** The bridge's tables. */
   readonly tables: IBridgeTables;
 }
@@ -36,7 +40,9 @@ export function statements(caller: Caller, resources: Resources): iam.PolicyStat
     const target = name as Target;
     const arns = arnsOf(target, resources);
     if (arns.length === 0) continue;
-    made.push(new iam.PolicyStatement({ sid: sid(target), actions: iamActions(target, operations), resources: arns }));
+    const conditions = target === "tasks/list" ? { ArnEquals: { "ecs:cluster": resources.cluster } } : undefined;
+    const actions = iamActions(target, operations);
+    made.push(new iam.PolicyStatement({ sid: sid(target), actions, resources: arns, conditions }));
   }
   return [...made, ...queueKeys(caller, resources)];
 }
@@ -92,6 +98,10 @@ function arnsOf(target: Target, resources: Resources): string[] {
       return queuesOf(target, resources).map((queue) => queue.queueArn);
     case "tasks":
       return resources.tasks === undefined ? [] : [resources.tasks];
+    case "tasks/services":
+      return resources.services === undefined ? [] : [resources.services];
+    case "tasks/list":
+      return resources.cluster === undefined ? [] : ["*"];
     default: {
       const [role, index] = target.split("/");
       const arn = resources.tables.tables[role as TableRole].tableArn;

@@ -350,7 +350,13 @@ export class BridgeService extends Construct {
     const { tables, destinations = [], sources = [], sourcesByName = [] } = this.props;
     const { clusterName } = this.cluster;
     const tasks = Stack.of(this).formatArn({ service: "ecs", resource: "task", resourceName: `${clusterName}/*` });
-    for (const statement of statements(kind, { ...NO_QUEUES, tables, destinations, sources, sourcesByName, tasks }))
+    const services = Stack.of(this).formatArn({
+      service: "ecs",
+      resource: "service",
+      resourceName: `${clusterName}/*`,
+    });
+    const ofEcs = { tasks, services, cluster: this.cluster.clusterArn };
+    for (const statement of statements(kind, { ...NO_QUEUES, tables, destinations, sources, sourcesByName, ...ofEcs }))
       role.addToPolicy(statement);
     const named = secretStatements(this, this.props.secretPlaces ?? []);
     for (const statement of named) role.addToPolicy(statement);
@@ -358,6 +364,10 @@ export class BridgeService extends Construct {
     if (named.length > 0 && keys.length > 0)
       role.addToPolicy(new iam.PolicyStatement({ sid: "SecretKeys", actions: ["kms:Decrypt"], resources: keys }));
     acknowledgePattern(role, tasks, "The tasks of one cluster, which ECS names when they start.");
+    if (kind === "worker")
+      acknowledgePattern(role, services, "The services of one cluster, which are made after the role.");
+    if (kind === "control")
+      acknowledgePattern(role, "*", "A list of tasks knows no resources; a condition names the cluster.");
     return role;
   }
 

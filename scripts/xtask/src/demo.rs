@@ -4,10 +4,11 @@ use crate::cluster::Cluster;
 use crate::ledger::consumer::Consumer;
 use crate::ledger::payload::Plan;
 use crate::ledger::publisher::{Progress, Published, Publisher};
-use crate::ledger::report::Report;
+use crate::ledger::report::{Report, Stall};
 use crate::ledger::{Exposure, Ledger};
 use crate::local;
 use crate::metrics::{self, Snapshot};
+use crate::proxy::{Fault, Rule};
 use crate::rig::{Rig, drain};
 use crate::stack::process::Lifetime;
 use crate::stack::{StackOptions, Store};
@@ -39,6 +40,10 @@ pub struct Options {
     /// Let the worker live.
     #[arg(long)]
     pub no_kill: bool,
+    /// Let the queue stand still for so many seconds in the second half, while messages go on coming. At most 1,000 wait in the outbox then; the rest waits
+    /// with the broker. What holds is told every second, and shown by the status page.
+    #[arg(long, value_name = "S", conflicts_with = "keep", value_parser = clap::value_parser!(u64).range(1..=600))]
+    pub stall_sqs: Option<u64>,
     /// Leave everything running at the end and print where it listens; `scripts/local down` ends it.
     #[arg(long)]
     pub keep: bool,
@@ -54,6 +59,9 @@ pub struct Options {
 const CONSUMERS: usize = 4;
 /// How long the queue may stay silent while messages are still missing: longer than any back-off of the worker.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What bounds the outbox, so that a stall shows how the source is held back too.
+const BOUNDED: &str = "routes: [{ id: ingest, policy: { max_outbox_depth: 1000 } }]\n";
 
 /// Who shares the session. With a control process, the loss of any one leaves a standby.
 const MEMBERS: [(&str, Role); 3] = [("worker-1", Role::Worker), ("worker-2", Role::Worker), ("control", Role::Control)];
@@ -100,7 +108,12 @@ async fn play(options: &Options, dir: &Path) -> Result<(Report, Vec<String>)> {
     };
     note("starting broker, queue and store");
     let shared = options.store == Store::Dynamodb;
-    let mut rig = Rig::start_with(&stack, false, binary, |settings| settings.exclusive = shared).await?;
+    let mut rig = Rig::start_with(&stack, options.stall_sqs.is_some(), binary, |settings| settings.exclusive = shared).await?;
+    if options.stall_sqs.is_some() {
+        let layer = dir.join("bounded.yaml");
+        std::fs::write(&layer, BOUNDED).with_context(|| format!("cannot write {}", layer.display()))?;
+        rig.launch.layers.push(layer);
+    }
     let (mut cluster, active) = start(&rig).await?;
     note(&format!("publishing {} messages of {} bytes", options.messages, options.size));
     let show = Show::start(&rig, options);
@@ -165,6 +178,7 @@ struct Show {
     steady_reads: Option<u64>,
     restart: Option<Duration>,
     failover: Option<Duration>,
+    stall: Option<Stall>,
 }
 
 impl Show {
@@ -187,18 +201,22 @@ impl Show {
             steady_reads: None,
             restart: None,
             failover: None,
+            stall: None,
         }
     }
 
     async fn play(mut self, cluster: &mut Cluster, mut active: usize, options: &Options, rig: &Rig) -> Result<(Report, usize)> {
         self.watch_until(cluster, options.messages / 5).await?;
         let steady_from = cluster.members[active].worker.metrics().await?;
-        let steady_to = if options.no_kill { options.messages } else { options.messages / 2 };
+        let steady_to = if options.no_kill && options.stall_sqs.is_none() { options.messages } else { options.messages / 2 };
         self.watch_until(cluster, steady_to).await?;
         let steady_end = cluster.members[active].worker.metrics().await?;
         self.steady_reads = difference(&steady_from, &steady_end, metrics::STORE_READ_CALLS);
         if !options.no_kill {
             active = self.kill(cluster, active, rig, steady_end).await?;
+        }
+        if let Some(seconds) = options.stall_sqs {
+            self.stall(cluster, active, rig, Duration::from_secs(seconds)).await?;
         }
         self.watch_until(cluster, options.messages).await?;
         let publishing = std::mem::replace(&mut self.publishing, tokio::spawn(async { bail!("taken") }));
@@ -230,6 +248,7 @@ impl Show {
             rate: options.rate,
             seconds: round(seconds),
             notes: Vec::new(),
+            stall: self.stall,
             account,
         };
         Ok((report, active))
@@ -245,6 +264,50 @@ impl Show {
             self.bars.update(&self.progress, &self.consumer);
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
+        Ok(())
+    }
+
+    /// Lets the queue stand still for so long, and tells what holds meanwhile and how it goes on.
+    async fn stall(&mut self, cluster: &mut Cluster, active: usize, rig: &Rig, length: Duration) -> Result<()> {
+        let sqs = &rig.proxies.as_ref().context("a stall needs a proxy")?.sqs;
+        let page = cluster.members[active].worker.monitor().to_owned();
+        self.bars.say(&format!("the queue stands still from here on for {} s; {page}/ shows what holds", length.as_secs()));
+        let began = Instant::now();
+        sqs.inject(Rule::always(Fault::Hang).of("SendMessageBatch"));
+        let mut stall = Stall { seconds: round(length.as_secs_f64()), ..Stall::default() };
+        let mut told = Duration::ZERO;
+        while began.elapsed() < length {
+            cluster.expect_running()?;
+            let worker = &cluster.members[active].worker;
+            let (seen, session) = (worker.metrics().await?, worker.session().await);
+            let paused = session.is_some_and(|session| session["paused"] == true);
+            let (outbox, unacknowledged) = (count(&seen, metrics::OUTBOX_PENDING), count(&seen, metrics::UNACKNOWLEDGED));
+            stall.most_in_outbox = stall.most_in_outbox.max(outbox);
+            stall.most_unacknowledged = stall.most_unacknowledged.max(unacknowledged);
+            if paused && stall.paused_after_seconds.is_none() {
+                stall.paused_after_seconds = Some(round(began.elapsed().as_secs_f64()));
+                self.bars.say("the outbox is full: nothing is taken in, and what comes waits with the broker");
+            }
+            if began.elapsed() >= told {
+                told += Duration::from_secs(1);
+                self.bars.say(&format!(
+                    "  published {}, in the outbox {outbox}, unacknowledged {unacknowledged}, delivered {}",
+                    self.progress.acknowledged(),
+                    self.consumer.unique()
+                ));
+            }
+            self.bars.update(&self.progress, &self.consumer);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        let (healed, before) = (Instant::now(), self.consumer.unique());
+        sqs.heal();
+        while self.consumer.unique() == before && healed.elapsed() < PATIENCE {
+            cluster.expect_running()?;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        stall.resumed_after_seconds = Some(round(healed.elapsed().as_secs_f64())).filter(|_| self.consumer.unique() > before);
+        self.bars.say("the queue answers again");
+        self.stall = Some(stall);
         Ok(())
     }
 
@@ -285,6 +348,11 @@ impl Show {
         self.restart = Some(killed.elapsed());
         Ok(successor.member)
     }
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a gauge that counts, not negative")]
+fn count(seen: &Snapshot, name: &str) -> u64 {
+    seen.get(name).unwrap_or(0.0).max(0.0) as u64
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a difference of counters, not negative")]

@@ -28,10 +28,11 @@ pub struct Options {
 }
 
 /// The page, its parts, and everything else that the monitor serves.
-const PATHS: [&str; 15] = [
+const PATHS: [&str; 16] = [
     "/",
     "/page.js",
     "/charts.js",
+    "/flow.js",
     "/page.css",
     "/metrics",
     "/api/v1/monitor/live",

@@ -12,6 +12,8 @@ pub const SQS_REQUESTS: &str = "causeway_sqs_requests_total";
 pub const DUPLICATE_EXPOSURE_PEAK: &str = "causeway_duplicate_exposure_peak";
 /// Entries that the outbox holds and that are not settled.
 pub const OUTBOX_PENDING: &str = "causeway_outbox_depth";
+/// Messages that the broker handed over and that are not acknowledged.
+pub const UNACKNOWLEDGED: &str = "causeway_mqtt_unacknowledged";
 /// Messages by which the worker's own sums do not add up.
 pub const CONSERVATION_IMBALANCE: &str = "causeway_conservation_imbalance";
 

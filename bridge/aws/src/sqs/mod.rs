@@ -109,11 +109,22 @@ fn region_in_url(url: &str) -> Option<&str> {
     rest.starts_with("amazonaws.com").then_some(region)
 }
 
+/// A fault of a connection names the address that was dialled: a queue's URL does not say it where an endpoint is set.
+fn dialled(mut fault: Fault, endpoint: Option<&str>) -> Fault {
+    let of_the_way = matches!(fault.code, FaultCode::Unavailable | FaultCode::Timeout | FaultCode::ConnectionLost);
+    if let Some(endpoint) = endpoint.filter(|_| of_the_way) {
+        fault.detail.push_str(&format!(" (asked at {endpoint}, which is set as the endpoint)"));
+    }
+    fault
+}
+
 /// An SQS queue as a destination.
 #[derive(Debug)]
 pub struct SqsSink {
     client: Client,
     options: SqsOptions,
+    /// Where calls go, where that is not the host of the queue's URL.
+    endpoint: Option<String>,
     requests: AtomicU64,
     /// The queue's own limit, once [`Sink::probe`] has seen it.
     queue_limit: AtomicUsize,
@@ -127,7 +138,8 @@ impl SqsSink {
     pub fn new(clients: &AwsClients, options: SqsOptions) -> Result<Self, Fault> {
         options.check()?;
         let client = clients.sqs(options.region.as_deref().or_else(|| region_in_url(&options.queue_url)))?;
-        Ok(Self { client, options, requests: AtomicU64::new(0), queue_limit: AtomicUsize::new(MAX_MESSAGE_BYTES) })
+        let endpoint = clients.sqs_endpoint(None, None);
+        Ok(Self { client, options, endpoint, requests: AtomicU64::new(0), queue_limit: AtomicUsize::new(MAX_MESSAGE_BYTES) })
     }
 
     fn entry_bytes(&self) -> usize {
@@ -169,7 +181,10 @@ impl SqsSink {
         let request = self.client.send_message_batch().queue_url(&self.options.queue_url).set_entries(Some(entries));
         match request.send().await {
             Ok(answer) => Ok(answer::outcomes(CALL, group.len(), &answer)),
-            Err(error) => Err(classify(CALL, &error)),
+            Err(error) => {
+                let failed = classify(CALL, &error);
+                Err(CallFault { fault: dialled(failed.fault, self.endpoint.as_deref()), effect: failed.effect })
+            }
         }
     }
 
@@ -273,7 +288,7 @@ impl Sink for SqsSink {
             return Err(Fault::new(FaultCode::Timeout, format!("{call}: no answer within {PROBE_TIMEOUT:?}")));
         };
         let answer = answer.map_err(|error| {
-            let mut fault = classify(&call, &error).fault;
+            let mut fault = dialled(classify(&call, &error).fault, self.endpoint.as_deref());
             if fault.code == FaultCode::NotFound {
                 fault.detail =
                     format!("queue `{queue}` does not exist, or not in this region and account: create it, or correct `queue_url`");

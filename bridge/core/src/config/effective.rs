@@ -264,6 +264,29 @@ impl Config {
         self.login_places().into_iter().chain(self.key_places()).collect()
     }
 
+    /// The fields that name a place outside the configuration, and the places.
+    #[must_use]
+    pub fn secret_fields(&self) -> Vec<(String, SecretPlace)> {
+        let logins = self.sessions.iter().enumerate().filter_map(|(index, session)| {
+            let place = SecretPlace::parse(session.options.session.credentials_uri.as_deref()?)?;
+            Some((format!("sessions[{index}].options.session.credentials_uri"), place))
+        });
+        let posts = self
+            .receivers
+            .iter()
+            .enumerate()
+            .map(|(index, receiver)| (format!("receivers[{index}].options.token"), receiver.options.token.as_ref()));
+        let named = self.http.admin_keys.iter().enumerate();
+        let named = named.map(|(index, named)| (format!("http.admin_keys[{index}].key"), Some(&named.key)));
+        let keys = [
+            ("http.hint_token", &self.http.hint_token),
+            ("http.monitor_api_key", &self.http.monitor_api_key),
+            ("http.admin_api_key", &self.http.admin_api_key),
+        ];
+        let keys = keys.into_iter().map(|(field, key)| (field.to_owned(), key.as_ref()));
+        logins.chain(posts.chain(named).chain(keys).filter_map(|(field, key)| Some((field, SecretPlace::of(key?)?)))).collect()
+    }
+
     /// The places outside the configuration where logins to brokers stand.
     #[must_use]
     pub fn login_places(&self) -> BTreeSet<SecretPlace> {

@@ -3,7 +3,6 @@
 //! [`load`] is pure: it takes texts and a way to look up environment variables, and gives either the whole configuration or every fault in it at once.
 //! Reading files is the program's business.
 
-mod built;
 mod check;
 mod decode;
 mod effective;
@@ -20,7 +19,6 @@ mod values;
 
 pub mod model;
 
-pub use built::not_built;
 pub use effective::{
     Broker, ClientCertificate, Credentials, FifoSettings, LeaseBackend, MqttSenderSettings, MqttSettings, SessionBudget, SessionTiming,
     SqsSenderSettings, StoreBackend, TlsSettings, TrustAnchors,

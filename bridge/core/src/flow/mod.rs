@@ -6,6 +6,7 @@
 //! What is sent has bounds of its own: [`sender`].
 
 mod bucket;
+pub mod capacity;
 mod configured;
 mod gate;
 mod key;

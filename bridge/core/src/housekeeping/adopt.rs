@@ -43,6 +43,18 @@ pub fn orphaned_since(row: &LeaseRow, now: UnixMillis) -> Option<UnixMillis> {
     (now >= expired).then(|| if row.tuple.is_housekeeping() { row.facts.left_since.unwrap_or(expired) } else { expired })
 }
 
+/// For how long settled rows are kept in a log whose lease row this is: `keep`, and no time where nobody has owned the log for that long: everything was settled
+/// by an owner or by housekeeping, while it held the lease. No request of a deposed owner is under way for [`LATEST_WRITE`].
+#[must_use]
+pub fn kept_for(keep: Duration, row: &LeaseRow, now: UnixMillis) -> Duration {
+    let left = orphaned_since(row, now).map(|since| since.max(row.tuple.renewed_at));
+    let long_ago = left.is_some_and(|left| now.since(left) >= keep.saturating_add(LATEST_WRITE));
+    if long_ago { Duration::ZERO } else { keep }
+}
+
+/// Longer than any request of an owner is under way, and than wall clocks that are kept in time differ.
+pub const LATEST_WRITE: Duration = Duration::from_secs(60);
+
 /// Whether somebody owns the log, as far as the row tells; housekeeping is nobody.
 #[must_use]
 pub fn is_owned(row: Option<&LeaseRow>, now: UnixMillis) -> bool {

@@ -8,7 +8,7 @@ mod request;
 mod survey;
 mod sweep;
 
-pub use adopt::{Kept, LEASE_TTL, claim, is_owned, orphaned_since, patience, release, upkeep, why_kept};
+pub use adopt::{Kept, LATEST_WRITE, LEASE_TTL, claim, is_owned, kept_for, orphaned_since, patience, release, upkeep, why_kept};
 pub use request::{At, DEFAULT_MAX_ITEMS, MAX_MAX_ITEMS, Request};
 pub use survey::{ANCHOR_RETENTION, Collector, Garbage, Survey, may_remove};
 pub use sweep::{Step, Sweep, SweepEnd, SweepOptions};

@@ -60,11 +60,7 @@ impl Collector {
     pub fn collect(&mut self, page: &Page, now: UnixMillis) -> Garbage {
         let mut garbage = Garbage::default();
         for (slot, row) in page.rows.iter().filter(|(slot, _)| *slot > Slot::HEAD) {
-            let written_at = match row {
-                Row::Anchor(anchor) => anchor.opened_at,
-                Row::Segment(segment) => segment.created_at,
-            };
-            self.through = now.since(written_at) < self.keep;
+            self.through = now.since(row.written_at()) < self.keep;
             if !self.through {
                 self.line = self.line.max(row.drained().min(self.drained));
             }

@@ -20,8 +20,8 @@ pub struct Envelope {
     /// The caller's id of the message: posting it again is no second message. The header `Idempotency-Key` says the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// What it is about: what the topic is to a message from a broker. Left out: the receiver's id.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// What it is about: what the topic is to a message from a broker, and may be called so too. Left out: the receiver's id.
+    #[serde(alias = "topic", skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
     /// The payload as text. This or `payload_base64`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -66,6 +66,21 @@ pub enum EnvelopeError {
     Reserved,
 }
 
+impl EnvelopeError {
+    /// The field that it is about.
+    #[must_use]
+    pub const fn field(&self) -> &'static str {
+        match self {
+            Self::Malformed(_) => "body",
+            Self::Payload => "payload",
+            Self::Base64 => "payload_base64",
+            Self::Id | Self::TwoIds => "id",
+            Self::Subject => "subject",
+            Self::Reserved => "headers",
+        }
+    }
+}
+
 impl Envelope {
     /// Reads a body.
     ///
@@ -97,11 +112,11 @@ impl Envelope {
         }
     }
 
-    /// The message, called `id`, as it came by `receiver`.
+    /// The message, called `id` where it has a name, as it came by `receiver`.
     ///
     /// # Errors
     /// What is wrong with the rest of it.
-    pub fn message(self, receiver: &str, id: &str) -> Result<Message, EnvelopeError> {
+    pub fn message(self, receiver: &str, id: Option<&str>) -> Result<Message, EnvelopeError> {
         let payload = match (self.payload, self.payload_base64) {
             (Some(text), None) => Bytes::from(text),
             (None, Some(base64)) => STANDARD.decode(base64).map_err(|_| EnvelopeError::Base64)?.into(),
@@ -114,11 +129,11 @@ impl Envelope {
         if self.headers.contains_key(MESSAGE_ID_PROPERTY) {
             return Err(EnvelopeError::Reserved);
         }
-        let own = (MESSAGE_ID_PROPERTY.to_owned(), id.to_owned());
+        let own = id.map(|id| (MESSAGE_ID_PROPERTY.to_owned(), id.to_owned()));
         let properties = Properties {
             content_type: self.content_type,
             expiry_seconds: self.expiry_seconds,
-            user: self.headers.into_iter().chain([own]).collect(),
+            user: self.headers.into_iter().chain(own).collect(),
             ..Properties::default()
         };
         Ok(Message { topic, payload, qos: 1, retain: false, properties })
@@ -136,7 +151,7 @@ mod tests {
     }
 
     fn message(body: &str) -> Result<Message, EnvelopeError> {
-        parsed(body).message("orders", "id-1")
+        parsed(body).message("orders", Some("id-1"))
     }
 
     #[test]
@@ -199,7 +214,7 @@ mod tests {
 
         #[test]
         fn no_body_breaks_it(body in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = Envelope::parse(&body).and_then(|envelope| envelope.message("r", "i"));
+            let _ = Envelope::parse(&body).and_then(|envelope| envelope.message("r", Some("i")));
         }
     }
 }

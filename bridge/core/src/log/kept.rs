@@ -95,6 +95,17 @@ impl Keeping {
         !self.time.is_zero()
     }
 
+    /// For how long anything is kept.
+    #[must_use]
+    pub const fn time(&self) -> Duration {
+        self.time
+    }
+
+    /// Every slot up to this one was settled long enough ago, as a row tells that was written since.
+    pub fn kept(&mut self, slot: Slot) {
+        self.due = self.due.max(slot);
+    }
+
     /// The store knows that every slot up to this one is settled.
     pub fn settled(&mut self, now: Instant, slot: Slot) {
         if !self.is_on() {

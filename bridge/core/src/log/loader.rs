@@ -70,6 +70,8 @@ pub struct Loader {
     covered: Slot,
     /// The parts of a segment whose last one was not met yet.
     assembly: Assembly,
+    /// First and last slots of parts that are known to belong to no whole, and may have to be read back: nothing may ever follow that tells so. Ascending.
+    known_strays: VecDeque<(Slot, Slot)>,
     /// Slots that were taken out of `queue` together with the one before them.
     ready: VecDeque<Loaded>,
     /// A segment that this release cannot read: nothing behind it is taken up.
@@ -94,6 +96,7 @@ impl Loader {
             queued_bytes: 0,
             covered: head,
             assembly: Assembly::default(),
+            known_strays: VecDeque::new(),
             ready: VecDeque::new(),
             unreadable: None,
             staged: Vec::new(),
@@ -136,6 +139,22 @@ impl Loader {
     #[must_use]
     pub const fn covered(&self) -> Slot {
         self.covered
+    }
+
+    /// The parts in these slots are no segment: their writer gave up what they were to be.
+    pub fn note_strays(&mut self, first: Slot, last: Slot) {
+        match self.known_strays.back_mut() {
+            Some(before) if before.1.next() == first => before.1 = last,
+            _ => self.known_strays.push_back((first, last)),
+        }
+    }
+
+    /// Whether what stands at `slot` is known to belong to no whole. Slots are asked for in their order.
+    fn is_stray(&mut self, slot: Slot) -> bool {
+        while self.known_strays.front().is_some_and(|(_, last)| *last < slot) {
+            self.known_strays.pop_front();
+        }
+        self.known_strays.front().is_some_and(|(first, _)| *first <= slot)
     }
 
     /// Offers a segment that was just stored. `false`: it stays in the log and is read back later.
@@ -254,6 +273,11 @@ impl Loader {
             }
             Waiting::Packed(segment) => {
                 self.queued_bytes -= segment.body.len();
+                if self.is_stray(slot) {
+                    self.strays(read_back);
+                    self.ready.push_back(Loaded::without_entries(slot, true, read_back));
+                    return Ok(());
+                }
                 match part(&segment)? {
                     None => {
                         self.strays(read_back);

@@ -24,7 +24,9 @@ macro_rules! catalog {
 catalog! {
     Worker {
         MessagesReceived = Counter Count [Route] "messages_received_total" "MessagesReceived"
-            "Messages received from the source. Conservation: received + recovered = delivered + dead-lettered + dropped + expired + returned + handed over + in the outbox + in flight.";
+            "Messages received from the source. Conservation: received + mailed + recovered = delivered + dead-lettered + dropped + expired + returned + handed over + in the outbox + in flight.";
+        MessagesMailed = Counter Count [Route] "messages_mailed_total" "MessagesMailed"
+            "Messages that came by the mailbox of the route's log and not from its source: posted to a receiver, put in by hand, or put back from the dead letters.";
         MessagesRecovered = Counter Count [Route] "messages_recovered_total" "MessagesRecovered"
             "Entries of former owners that were read back from the log.";
         MessagesDelivered = Counter Count [Route] "messages_delivered_total" "MessagesDelivered"
@@ -141,6 +143,8 @@ catalog! {
             "Processes of the role worker that live, as the control process counts them: by their rows, and by what ECS says of their tasks where it is asked.";
         AzSpread = Gauge Count [] "az_spread" "AzSpread"
             "Availability zones that those workers run in, told by the control process; 0 where no worker knows its own.";
+        UnseenTasks = Gauge Count [] "fleet_unseen_tasks" "FleetUnseenTasks"
+            "Tasks of the members' ECS services that are to run and have never told of themselves, told by the control process where it may list tasks: they start, or fail before they write their row.";
         WarmStandby = Gauge None [Session] "warm_standby_available" "WarmStandbyAvailable"
             "1 while a worker lives that could take the session over, told by the control process, which does not count itself.";
         LeaseHolders = Gauge Count [Session] "lease_holders" "LeaseHolders"

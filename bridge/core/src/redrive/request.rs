@@ -187,7 +187,7 @@ impl Request {
             (None, None) => {}
         }
         if self.filter.is_empty() && !all {
-            return refuse("filter", "say which dead letters: a filter, filter.ids, or \"all\": true");
+            return refuse("filter", "say which dead letters: `filter` with a condition or with `ids`, or `all: true`");
         }
         if !self.filter.is_empty() && all {
             return refuse("all", "either a filter or all, not both");

@@ -10,7 +10,7 @@ use crate::log::writer::{LOAD_LINGERS, Writer};
 use crate::log::{Call, Page, PagePurpose};
 use crate::outcome::{Fault, FaultCode, Outcome};
 use crate::rows::{Head, Row, RowMeta};
-use crate::units::Instant;
+use crate::units::{Instant, UnixMillis};
 use core::time::Duration;
 
 /// Attempts that a head row remembers at most.
@@ -19,6 +19,8 @@ const MAX_REMEMBERED_ATTEMPTS: usize = 1_000;
 const DELETE_AT_ONCE: usize = 100;
 /// A delete is worth a request from here on; fewer wait for idleness.
 const DELETE_FROM: usize = 25;
+/// How often within the time for which settled rows are kept a look is taken at most at what former owners left.
+const LOOKS: u32 = 64;
 /// The ids of a lane's rows start so far behind those of the lane before.
 const ROW_IDS_OF_A_LANE: u32 = 48;
 
@@ -57,6 +59,8 @@ pub(super) struct Lane {
     deleting: Option<Vec<Slot>>,
     delete_retry_at: Option<Instant>,
     sweep_after: Option<Slot>,
+    /// When to look on for what former owners left, where a look met a row that is too young.
+    sweep_at: Instant,
     sweeping: bool,
     linger: Duration,
     pile: usize,
@@ -84,6 +88,7 @@ impl Lane {
             deleting: None,
             delete_retry_at: None,
             sweep_after: None,
+            sweep_at: Instant::default(),
             sweeping: false,
             linger: options.segment.linger,
             pile: 2 * options.segment.max_messages,
@@ -96,7 +101,8 @@ impl Lane {
         self.writer.reopen();
     }
 
-    /// Its log is open. What former owners settled is kept as if it had been settled now: when it was, nobody knows.
+    /// Its log is open. What former owners settled is kept as if it had been settled now, unless rows tell that it was long ago: else nothing would ever go
+    /// where owners change more often than that.
     pub fn opened(&mut self, now: Instant, head: Option<Head>, drained: Slot, anchor: Slot, share: usize) {
         self.settled = Settled::at(drained);
         self.keeping.settled(now, drained);
@@ -104,6 +110,7 @@ impl Lane {
         self.anchor = anchor;
         self.start = drained;
         self.sweep_after = (drained > Slot(0)).then_some(Slot(0));
+        self.sweep_at = now;
     }
 
     /// Slots of former owners that were not read yet.
@@ -130,7 +137,8 @@ impl Lane {
     pub fn wake_at(&self, now: Instant) -> impl Iterator<Item = Instant> {
         let idle_at = (self.settled.is_behind() || self.deletable_count(now) > 0)
             .then(|| self.writer.last_append_began().map_or(now, |began| began.plus(self.linger * LOAD_LINGERS)));
-        let rest = [self.keeping.moves_at(now), idle_at];
+        let sweep_at = (self.keeping.is_on() && self.sweep_after.is_some() && !self.sweeping).then_some(self.sweep_at);
+        let rest = [self.keeping.moves_at(now), idle_at, sweep_at];
         [self.writer.wake_at(), self.loader.wake_at(), self.head_retry_at, self.delete_retry_at].into_iter().chain(rest).flatten()
     }
 
@@ -186,11 +194,22 @@ impl Lane {
     }
 
     /// The answer to a look for garbage.
-    pub fn swept(&mut self, page: Result<Page, Fault>) {
+    pub fn swept(&mut self, now: Instant, wall: UnixMillis, page: Result<Page, Fault>) {
         self.sweeping = false;
+        // Where all that former owners left may go, nothing is asked of its age.
+        let keep = if self.line(now) < self.start { self.keeping.time() } else { Duration::ZERO };
         match page {
             Ok(page) => {
-                for (slot, row) in page.rows {
+                for (slot, row) in page.rows.into_iter().filter(|(slot, _)| *slot > Slot::HEAD) {
+                    let age = wall.since(row.written_at());
+                    if age < keep {
+                        // What follows is younger still. Rows are looked at some at a time, not one by one as they grow old.
+                        self.sweep_after = Some(Slot(slot.0 - 1));
+                        self.sweep_at = now.plus(keep.saturating_sub(age) + keep / LOOKS);
+                        return;
+                    }
+                    // When it was written, every slot up to this one was settled.
+                    self.keeping.kept(row.drained().min(self.start));
                     if matches!(row, Row::Segment(_)) {
                         self.settled.found_garbage(slot);
                     }
@@ -227,9 +246,9 @@ impl Lane {
                 call(Call::Delete { slots });
             }
         }
-        // Nothing of it may be deleted before, and reading it costs.
-        let line = self.line(now);
-        if let Some(after) = self.sweep_after.filter(|_| !self.sweeping && line >= self.start) {
+        // Reading it costs: only where all of it may be deleted, or where a row may have grown old enough.
+        let is_due = self.line(now) >= self.start || now >= self.sweep_at;
+        if let Some(after) = self.sweep_after.filter(|_| !self.sweeping && is_due) {
             self.sweeping = true;
             call(Call::ReadPage { purpose: PagePurpose::Sweep, after, up_to: self.start });
         }

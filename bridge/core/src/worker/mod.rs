@@ -199,7 +199,7 @@ impl Owner {
                 self.forget_held(now, connection);
                 self.forget_arrived(now, wall, connection);
             }
-            Event::Log { lane, answer } => self.answered(now, lane, answer),
+            Event::Log { lane, answer } => self.answered(now, wall, lane, answer),
             Event::Sent { batch, outcomes } => self.sent(now, wall, batch, outcomes),
             Event::SenderLink { leg, link } => self.drain.linked(now, leg, link, &mut self.jitter),
             Event::Parked { park, outcome } => self.parked(now, park, outcome),
@@ -304,7 +304,7 @@ impl Owner {
         }
     }
 
-    fn answered(&mut self, now: Instant, id: LaneId, answer: Answer) {
+    fn answered(&mut self, now: Instant, wall: UnixMillis, id: LaneId, answer: Answer) {
         if matches!(answer, Answer::Record(_) | Answer::Registered(_)) {
             return self.registry_answered(now, answer);
         }
@@ -317,7 +317,7 @@ impl Owner {
                 self.count(&unloaded, |counters| counters.unloaded += 1);
                 self.note_fault(fault);
             }
-            Answer::Page { purpose: PagePurpose::Sweep, page } => lane.swept(page),
+            Answer::Page { purpose: PagePurpose::Sweep, page } => lane.swept(now, wall, page),
             Answer::HeadPut(outcome) => {
                 let fault = lane.head_put(now, outcome);
                 self.note_fault(fault);
@@ -349,7 +349,8 @@ impl Owner {
             Some(WriterEvent::MailGone { pieces, strays }) => {
                 let room = self.has_room(id);
                 if let (Some(strays), Some(lane)) = (strays, self.lanes.get_mut(id.index())) {
-                    // Without room they are read back, like everything else.
+                    // Without room they are read back, like everything else, and on an idle lane nothing follows that would tell what they are.
+                    lane.loader.note_strays(strays.first, strays.last);
                     lane.loader.offer(strays, room);
                 }
                 self.mail_gone(now, pieces);

@@ -3,7 +3,7 @@
 use crate::support::{Store, at_ms, entry_of, fault};
 use causeway_core::identity::{Epoch, Id128, Position, Slot};
 use causeway_core::log::loader::{Appended, Loader};
-use causeway_core::log::{Answer, Call};
+use causeway_core::log::{Answer, Call, Page};
 use causeway_core::message::Entry;
 use causeway_core::outcome::FaultCode;
 use causeway_core::rows::{Anchor, CODEC_PART, CODEC_POSTCARD_ZSTD, Head, Part, Row, Segment, SettledRange, pack, part, split};
@@ -302,5 +302,30 @@ fn an_unreadable_segment_stays_first_and_is_told_each_time() {
     assert_eq!(bench.loader.take_next().unwrap().unwrap().slot, Slot(1));
     for _ in 0..3 {
         assert!(bench.loader.take_next().unwrap_err().detail.contains("slot 2"));
+    }
+}
+
+/// What they were to be was given up; on an idle log no row follows that would tell so.
+#[test]
+fn parts_that_are_known_to_be_nothing_are_passed_when_they_are_read_back_from_the_end_of_a_log() {
+    let parts = rows_of(3);
+    for known in [false, true] {
+        let mut loader = Loader::new(Slot(2), None, 1 << 20);
+        if known {
+            loader.note_strays(Slot(3), Slot(3));
+            loader.note_strays(Slot(4), Slot(4));
+        }
+        assert!(matches!(loader.poll(at_ms(0), Slot(4), true), Some(Call::ReadPage { .. })));
+        let rows = vec![(Slot(3), parts[0].clone()), (Slot(4), parts[1].clone())];
+        loader.answer(at_ms(1), Ok(Page { rows, next_after: None }));
+        let mut passed = Vec::new();
+        while let Some(loaded) = loader.take_next().unwrap() {
+            assert!(loaded.entries.is_empty() && loaded.is_segment);
+            passed.push(loaded.slot.0);
+        }
+        assert_eq!(passed, if known { vec![3, 4] } else { Vec::new() });
+        assert!(loader.offer(Appended { first: Slot(5), last: Slot(5), entries: entries_of(5) }, true));
+        let slots: Vec<u64> = core::iter::from_fn(|| loader.take_next().unwrap()).map(|loaded| loaded.slot.0).collect();
+        assert_eq!(slots, if known { vec![5] } else { vec![3, 4, 5] });
     }
 }

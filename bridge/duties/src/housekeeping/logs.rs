@@ -4,7 +4,8 @@ use super::{Run, outbox_fault};
 use crate::{Store, StoreFault};
 use causeway_core::drain::retry::Jitter;
 use causeway_core::housekeeping::{
-    At, Collector, Judge, LEASE_TTL, Step, Survey, Sweep, SweepEnd, SweepOptions, claim, is_owned, may_remove, release, upkeep, why_kept,
+    At, Collector, Judge, LEASE_TTL, Step, Survey, Sweep, SweepEnd, SweepOptions, claim, is_owned, kept_for, may_remove, release, upkeep,
+    why_kept,
 };
 use causeway_core::identity::{Epoch, LaneId, LogName, Slot, lease_of, session_of};
 use causeway_core::lease::holder::{Holder, Step as LeaseStep};
@@ -177,7 +178,7 @@ impl Run<'_> {
     /// Deletes garbage at or below the durable head. Needs no lease: nobody looks there.
     async fn below_head(&mut self, lane: &Lane) -> Result<bool, Fault> {
         let (log, drained, tail) = (&lane.log, lane.survey.drained(), lane.survey.tail());
-        let mut collector = Collector::new(drained, tail, self.bridge.keep_settled);
+        let mut collector = Collector::new(drained, tail, self.kept_for(log).await?);
         let mut after = Slot::HEAD;
         loop {
             if !self.may_go_on() {
@@ -203,6 +204,15 @@ impl Run<'_> {
                 Some(next) => after = next,
             }
         }
+    }
+
+    /// For how long what is settled in this log is kept. The lease is read after the head was: what the head tells was settled before.
+    async fn kept_for(&self, log: &LogName) -> Result<Duration, Fault> {
+        let keep = self.bridge.keep_settled;
+        let Some(leases) = self.ports.leases.as_ref().filter(|_| !keep.is_zero()) else { return Ok(keep) };
+        // Without a row that can be believed, rows of the log alone tell.
+        let row = leases.read(&lease_of(log)).await?.and_then(|raw| LeaseRow::try_from(raw).ok());
+        Ok(row.map_or(keep, |row| kept_for(keep, &row, self.ports.clock.wall())))
     }
 
     async fn delete(&self, log: &LogName, slots: &[Slot]) -> Result<(), Fault> {

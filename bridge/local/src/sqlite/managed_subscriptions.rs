@@ -26,6 +26,14 @@ const BEGIN_GENERATION: &str =
 const OF_GENERATION: &str = "SELECT EXISTS (SELECT 1 FROM subscription_baselines WHERE storage_identity = ? AND generation = ?)";
 const FORGET: &str = "DELETE FROM managed_subscriptions WHERE storage_identity = ? AND filter = ?";
 
+/// Whether managed subscriptions may be kept at `path`, as far as its folder tells; nothing is made or opened.
+///
+/// # Errors
+/// [`LocalStoreError::NotPrivate`] where it is not for this user alone.
+pub fn folder_is_private(path: &Path) -> Result<(), LocalStoreError> {
+    folder_only_its_users(path)
+}
+
 impl SqliteManagedSubscriptions {
     /// Opens the store at `path`, which must be absolute and free of `.` and `..`, so that it names one file from wherever the worker is started.
     /// A file that other stores of this process have open is shared with them.

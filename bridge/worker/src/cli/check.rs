@@ -4,6 +4,7 @@ use super::error::CliError;
 use super::{budget, files, output};
 use causeway_core::config::Config;
 use causeway_core::config::model::SessionMode;
+use causeway_core::flow::capacity::{self, Bound, Resource};
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -45,14 +46,14 @@ fn answer(args: &Args) -> (String, u8) {
     let valid = errors == 0;
     let budgets = examined.config.as_ref().map(|config| config.budgets()).unwrap_or_default();
     let code = if valid { 0 } else { files::UNUSABLE };
+    let bounds = examined.config.as_ref().filter(|_| valid).map(capacity::bounds).unwrap_or_default();
     let hints = examined.config.as_ref().and_then(hints);
-    let not_built = examined.clone().into_loaded().map(|loaded| causeway_core::config::not_built(&loaded)).unwrap_or_default();
     if args.json {
         let shown = if valid { budgets.iter().map(budget::as_json).collect() } else { Vec::new() };
         return (
             format!(
                 "{:#}\n",
-                json!({ "valid": valid, "faults": files::as_json(&examined.faults), "budgets": shown, "not_built": files::as_json(&not_built), "hints": hints })
+                json!({ "valid": valid, "faults": files::as_json(&examined.faults), "budgets": shown, "capacity": capacity_as_json(&bounds), "hints": hints })
             ),
             code,
         );
@@ -70,16 +71,41 @@ fn answer(args: &Args) -> (String, u8) {
     for one in &budgets {
         text.push_str(&format!("  {}\n", budget::summary(one)));
     }
+    text.push_str(&capacity_table(&bounds));
     if let Some(hints) = hints {
         text.push_str(&format!("\n{hints}\n"));
     }
-    if !not_built.is_empty() {
-        text.push_str("\n`run` of this release refuses what it does not do yet:\n");
-        for fault in &not_built {
-            text.push_str(&format!("  {}  {}\n", fault.at, fault.path));
-        }
-    }
     (text, code)
+}
+
+/// What the configuration can come to need, for programs.
+fn capacity_as_json(bounds: &[Bound]) -> serde_json::Value {
+    json!({ "memory_bytes": capacity::memory(bounds), "bounds": bounds })
+}
+
+/// The same for people: each bound, and what all of memory comes to.
+fn capacity_table(bounds: &[Bound]) -> String {
+    if bounds.is_empty() {
+        return String::new();
+    }
+    let mut text = format!("\nat most, in each process: {} of memory\n", size(Some(capacity::memory(bounds))));
+    for bound in bounds {
+        let of = match bound.resource {
+            Resource::Memory => "memory",
+            Resource::Store => "outbox",
+        };
+        text.push_str(&format!("  {of:<6} {:>10}  {}: {}\n", size(bound.bytes), bound.place, bound.formula));
+    }
+    text
+}
+
+fn size(bytes: Option<u64>) -> String {
+    match bytes {
+        None => "unbounded".to_owned(),
+        Some(bytes) if bytes < 1024 * 1024 => format!("{} KiB", bytes.div_ceil(1024)),
+        Some(bytes) if bytes < 10 * 1024 * 1024 * 1024 => format!("{} MiB", bytes.div_ceil(1024 * 1024)),
+        Some(bytes) => format!("{} GiB", bytes.div_ceil(1024 * 1024 * 1024)),
+    }
 }
 
 /// Whether a planned hand-over is quick; `None` where nothing is handed over.
@@ -121,6 +147,18 @@ mod tests {
         let (text, code) = check("vectors/scenario.yaml", true);
         let answer: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!((code, &answer["valid"], &answer["budgets"][0]["owner_death"]), (0, &json!(true), &json!(967.5)));
+    }
+
+    #[test]
+    fn what_a_configuration_can_come_to_need_is_told() {
+        let (text, code) = check("fixtures/valid/standalone_sqlite.yaml", false);
+        assert_eq!(code, 0, "{text}");
+        assert!(text.contains("at most, in each process: 204 MiB of memory"), "{text}");
+        assert!(text.contains("sessions (broker): receive_maximum 500 x largest packet 393216 B"), "{text}");
+        assert!(text.contains("outbox  unbounded  routes (main): max_outbox_depth is not set"), "{text}");
+        let answer: serde_json::Value = serde_json::from_str(&check("fixtures/valid/standalone_sqlite.yaml", true).0).unwrap();
+        assert_eq!(answer["capacity"]["memory_bytes"], json!(500_u64 * 393_216 + 16 * 1024 * 1024));
+        assert_eq!(answer["capacity"]["bounds"][0]["taker"], "receive_window");
     }
 
     #[test]

@@ -4,7 +4,9 @@ use super::error::{CliError, exit};
 use super::output::{self, Table};
 use super::{ConfigArgs, load};
 use crate::dead_letters::{self, Conditions, Deleted, Doomed, InvalidCondition, view};
-use crate::wiring::{self, Purpose, StoreSet};
+use crate::http::admin;
+use crate::wiring::{self, Purpose, StoreSet, WiringError};
+use causeway_core::config::Config;
 use causeway_core::identity::EntryId;
 use causeway_core::outcome::Fault;
 use causeway_ports::{Clock as _, DeadLetterFilter, DeadLetters, SystemClock};
@@ -145,7 +147,29 @@ pub async fn execute(command: DlqCommand) -> Result<ExitCode, CliError> {
 async fn open(config: &ConfigArgs, purpose: Purpose) -> Result<Arc<dyn DeadLetters>, CliError> {
     let config = load::load(config)?.config;
     let aws = wiring::aws(&config).await;
-    StoreSet::open_dead_letters(&config.stores, aws.as_ref(), purpose)?.ok_or_else(|| CliError::unusable("stores.dlq is not configured"))
+    let store = StoreSet::open_dead_letters(&config.stores, aws.as_ref(), purpose)
+        .map_err(|error| beside_a_worker(error, &config, "dlq/delete"))?;
+    store.ok_or_else(|| CliError::unusable("stores.dlq is not configured"))
+}
+
+/// What a store says that another process writes to.
+pub(super) const STORE_LOCKED: &str = "STORE_LOCKED";
+
+/// Where a running worker has the file, the way to change it is that worker's own: its `operation`.
+pub(super) fn beside_a_worker(error: WiringError, config: &Config, operation: &str) -> CliError {
+    if error.code != STORE_LOCKED {
+        return error.into();
+    }
+    let address = config.http.admin_addr.get();
+    let way = if config.http.has_admin() {
+        format!(
+            "or let the running worker do it: POST {}/{operation} at http.admin_addr ({address}), with a key of the admin interface",
+            admin::PREFIX
+        )
+    } else {
+        "or set `http.admin_api_key`, and the running worker does it through its admin interface".to_owned()
+    };
+    CliError::unusable(format!("{error}; {way}"))
 }
 
 fn told(fault: Fault) -> CliError {

@@ -7,7 +7,7 @@ use super::{ConfigArgs, load, output};
 use crate::http::tls::ListenerTls;
 use crate::http::{self, monitor::PREFIX};
 use crate::secrets::SecretBoard;
-use crate::wiring::{self, StorePart, WiringError};
+use crate::wiring::{self, ProcessPlan, StorePart, WiringError};
 use causeway_aws::AwsClients;
 use causeway_core::config::model::Http;
 use causeway_core::config::{Config, StoreBackend};
@@ -73,6 +73,8 @@ impl From<WiringError> for Finding {
 /// `causeway stores create` makes no queues: they belong to whoever reads them.
 const NO_QUEUE: &str = "create the queue (the CDK stack does; by hand `aws sqs create-queue`), or correct the name, account and region";
 
+const PRIVATE: &str = "the store tells which subscriptions a session has: keep it in a folder of the worker's user alone";
+
 /// What to do about a fault of this kind, in general; the fault's own text says more.
 const fn remedy(code: FaultCode) -> &'static str {
     match code {
@@ -104,7 +106,7 @@ const fn remedy(code: FaultCode) -> &'static str {
 /// # Errors
 /// An unusable configuration.
 pub async fn execute(args: DoctorArgs) -> Result<ExitCode, CliError> {
-    let loaded = load::load_built(&args.config)?;
+    let loaded = load::load(&args.config)?;
     let config = &loaded.config;
     let mut findings = vec![Finding::good("configuration", format!("usable, {} warnings", loaded.warnings.len())), clocks()];
     findings.extend(ports(config).await);
@@ -153,6 +155,7 @@ async fn ports(config: &Config) -> Vec<Finding> {
     let ours = is_ours(http).await;
     let mut listeners = vec![("http.monitor_addr", http.monitor_addr.get())];
     listeners.extend(http.has_admin().then(|| ("http.admin_addr", http.admin_addr.get())));
+    listeners.extend(ProcessPlan::of(config).transport_addr.map(|address| ("http.transport_addr", address)));
     let mut findings = Vec::new();
     for (setting, addr) in listeners {
         findings.push(match http::bind(setting, addr).await {
@@ -189,7 +192,7 @@ async fn credentials(clients: &AwsClients) -> Finding {
 
 async fn store(part: StorePart, config: &Config, aws: Option<&AwsClients>) -> Option<Finding> {
     let name = part.name();
-    if let Some(finding) = without_store(name, part.backend(&config.stores)?) {
+    if let Some(finding) = without_store(part, part.backend(&config.stores)?) {
         return Some(finding);
     }
     let mut unopened = None;
@@ -207,19 +210,26 @@ async fn store(part: StorePart, config: &Config, aws: Option<&AwsClients>) -> Op
 }
 
 /// What there is to say where there is nothing to open: memory, or a file that a worker makes when it starts.
-fn without_store(part: &str, backend: StoreBackend) -> Option<Finding> {
+fn without_store(part: StorePart, backend: StoreBackend) -> Option<Finding> {
     match backend {
-        StoreBackend::Memory => Some(Finding::good(part, "in memory: gone with the process")),
+        StoreBackend::Memory => Some(Finding::good(part.name(), "in memory: gone with the process")),
         StoreBackend::Sqlite { path } if !path.exists() => Some(unmade_file(part, &path)),
         StoreBackend::Sqlite { .. } | StoreBackend::Dynamodb { .. } => None,
     }
 }
 
-fn unmade_file(part: &str, path: &Path) -> Finding {
+fn unmade_file(store: StorePart, path: &Path) -> Finding {
+    let part = store.name();
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let shown = folder.display();
     if !folder.is_dir() {
         return Finding::bad(part, format!("the folder {shown} does not exist"), "run `causeway stores create`, or correct the path");
+    }
+    // What `run` would refuse once it opens the store.
+    if store == StorePart::Subscriptions
+        && let Err(error) = causeway_local::sqlite::folder_is_private(path)
+    {
+        return Finding::bad(part, error.to_string(), PRIVATE);
     }
     match rustix::fs::access(folder, rustix::fs::Access::WRITE_OK) {
         Ok(()) => Finding::good(part, format!("{} is made at the first start", path.display())),

@@ -120,12 +120,6 @@ pub fn examine(paths: &[PathBuf]) -> Result<(Examined, Vec<ConfigFile>), Vec<Fau
     Ok((examined, files))
 }
 
-/// Tells what `run` cannot do, with the lines of the files that say it.
-#[must_use]
-pub fn report_not_built(faults: &[Fault], paths: &[PathBuf]) -> String {
-    report(faults, &read(paths).unwrap_or_default())
-}
-
 /// Faults for people, each with its line of the file.
 #[must_use]
 pub fn report(faults: &[Fault], files: &[ConfigFile]) -> String {

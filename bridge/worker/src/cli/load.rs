@@ -3,7 +3,7 @@
 use super::ConfigArgs;
 use super::error::{CliError, exit};
 use super::files;
-use causeway_core::config::{self, Loaded};
+use causeway_core::config::Loaded;
 
 /// Reads and merges the files, and refuses what is wrong. Warnings are the caller's to tell.
 ///
@@ -13,14 +13,4 @@ pub fn load(args: &ConfigArgs) -> Result<Loaded, CliError> {
     let refuse = |report| CliError::report(exit::UNUSABLE, report);
     let (examined, read) = files::examine(&args.config).map_err(|faults| refuse(files::report(&faults, &[])))?;
     examined.into_loaded().map_err(|faults| refuse(files::report(&faults, &read)))
-}
-
-/// The same for commands that run: what is not built is refused too.
-///
-/// # Errors
-/// Every fault with its line of the file, with exit code 2.
-pub fn load_built(args: &ConfigArgs) -> Result<Loaded, CliError> {
-    let loaded = load(args)?;
-    let missing = config::not_built(&loaded);
-    if missing.is_empty() { Ok(loaded) } else { Err(CliError::report(exit::UNUSABLE, files::report_not_built(&missing, &args.config))) }
 }

@@ -1,5 +1,6 @@
 //! `causeway dlq redrive`: the same plan as the function's, from the desk.
 
+use super::dlq::{STORE_LOCKED, beside_a_worker};
 use super::error::CliError;
 use super::output::{self, Table};
 use super::{ConfigArgs, load};
@@ -126,7 +127,10 @@ pub async fn execute(args: RedriveArgs) -> Result<ExitCode, CliError> {
 
 async fn ports(config: &Config, purpose: Purpose) -> Result<Ports, CliError> {
     let aws = wiring::aws(config).await;
-    let stores = StoreSet::open(&config.stores, aws.as_ref(), purpose).map_err(|errors| CliError::all_unusable(&errors))?;
+    let stores = StoreSet::open(&config.stores, aws.as_ref(), purpose).map_err(|errors| {
+        let locked = errors.iter().find(|error| error.code == STORE_LOCKED).cloned();
+        locked.map_or_else(|| CliError::all_unusable(&errors), |locked| beside_a_worker(locked, config, "dlq/redrive"))
+    })?;
     let (secrets, _) = wiring::keep_secrets(config, aws.as_ref(), 0).await.map_err(|errors| CliError::all_unusable(&errors))?;
     let sinks = wiring::sinks(config, aws.as_ref(), &secrets).map_err(|errors| CliError::all_unusable(&errors))?;
     redrive_ports(&stores, &sinks, Arc::new(SystemClock)).map_err(CliError::unusable)

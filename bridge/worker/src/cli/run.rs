@@ -22,6 +22,7 @@ use crate::telemetry::emf::Exporter;
 use crate::telemetry::logs;
 use crate::wiring::{self, ProcessPlan, Purpose, Shared, StoreSet, WiringError};
 use causeway_core::config::{Config, Loaded};
+use causeway_core::flow::capacity;
 use causeway_core::outcome::{Fault, FaultClass, FaultCode};
 use causeway_core::timing::Nanos;
 use causeway_ports::{Leases, MemberRecord, Sink, SystemClock};
@@ -63,7 +64,7 @@ pub struct RunArgs {
 /// # Errors
 /// An unusable configuration, before anything has started.
 pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
-    let loaded = load::load_built(&args.config)?;
+    let loaded = load::load(&args.config)?;
     let config = &loaded.config;
     let process = ProcessPlan::of(config);
     start_logs(&process, &loaded);
@@ -112,7 +113,7 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
     let mut sessions = wiring::sessions(config, &stores, &sinks, aws.as_ref(), &shared)?;
     let key = process.monitor_key.as_ref().map(|key| wiring::secret_token("http.monitor_api_key", key, &secrets)).transpose()?;
     let hint_token = process.hint_token.as_ref().map(|token| wiring::secret_token("http.hint_token", token, &secrets)).transpose()?;
-    let posts = wiring::post_board(&process.posts, &sessions, &shared)?;
+    let posts = wiring::post_board(&process.posts, &process.proxies, &sessions, &shared)?;
     let transport = transport.map(|listener| (transport_of(hint_token, posts, &shared.hints), listener));
     let adoption = wiring::adoption(config, &mut sessions, &shared);
     let membership = stores.leases.clone().zip(process.member_interval);
@@ -136,7 +137,7 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
     let admin = match &process.admin {
         Some(plan) => {
             let desk = wiring::desk(config, &stores, &sinks, &shared, fleet.clone())?;
-            Some(Admin::new(plan.named_keys(&secrets)?, listeners.origins_of_admin(&process), desk))
+            Some(Admin::new(plan.named_keys(&secrets)?, listeners.origins_of_admin(&process), desk).behind(process.proxies.clone()))
         }
         None => None,
     };
@@ -148,6 +149,7 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
     let exporter = process.embedded_metrics.then(|| Exporter::new(&process.bridge, &instance_id));
     info!(bridge = %process.bridge, instance = %instance_id, version = env!("CARGO_PKG_VERSION"), sessions = sessions.len(), monitor = %process.monitor_addr, "starting");
     log_budgets(config);
+    warn_of_capacity(config);
     let program = Program {
         sessions,
         adoption,
@@ -240,6 +242,22 @@ fn control_of(
 }
 
 /// Says at every start what a failover may cost at most, whether an objective is declared or not.
+/// Says where the configuration can come to need more memory than this process has.
+fn warn_of_capacity(config: &Config) {
+    let Some(limit) = memory_limit() else { return };
+    for warning in capacity::warnings(&capacity::bounds(config), limit) {
+        warn!(memory_limit = limit, "{warning}; `causeway check` shows every bound");
+    }
+}
+
+/// How much memory the kernel gives the process's control group, in bytes, where it limits it: on Fargate and in most containers.
+fn memory_limit() -> Option<u64> {
+    let places = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
+    let told = places.iter().find_map(|place| std::fs::read_to_string(place).ok())?;
+    // Version 1 tells of no limit with a number that no machine has.
+    told.trim().parse().ok().filter(|limit| *limit < 1 << 50)
+}
+
 fn log_budgets(config: &Config) {
     let seconds = |nanos: Nanos| Duration::from_nanos(nanos.unsigned_abs()).as_secs_f64();
     for session in config.budgets() {

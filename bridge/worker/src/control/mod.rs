@@ -2,6 +2,7 @@
 //!
 //! What is seen is judged in `core/fleet`. One process at a time watches, under a lease of its own: where ECS starts a second control task, metrics are not told twice.
 
+mod services;
 mod singleton;
 
 use crate::hints::Hinter;
@@ -13,8 +14,9 @@ use causeway_core::lease::row::LeaseRow;
 use causeway_core::outcome::{Fault, FaultCode};
 use causeway_ports::{Clock, Leases, MemberRecord, Tasks};
 use core::time::Duration;
+use services::Services;
 pub use singleton::Singleton;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
@@ -35,6 +37,16 @@ pub struct WatchedSession {
     pub hinter: Option<Hinter>,
     /// The account of its subscriptions, where there is one.
     pub subscriptions: Option<SubscriptionParts>,
+}
+
+/// How it went with the questions to ECS.
+#[derive(Debug, Default)]
+struct Asking {
+    /// It did not answer last time.
+    is_silent: bool,
+    /// It did not list tasks last time.
+    lists_nothing: bool,
+    services: Services,
 }
 
 /// One that watches.
@@ -72,10 +84,10 @@ impl Control {
     pub async fn run(mut self, quit: CancellationToken) {
         self.check_accounts().await;
         let mut watcher = Watcher::new(self.stale_after);
-        let (mut failing, mut silent) = (false, false);
+        let (mut failing, mut asking) = (false, Asking::default());
         loop {
             if self.singleton.turn().await {
-                note(self.watch(&mut watcher, &mut silent).await, &mut failing);
+                note(self.watch(&mut watcher, &mut asking).await, &mut failing);
             } else {
                 // Whoever watches tells; what this process saw before is not kept up to date any more.
                 watcher = Watcher::new(self.stale_after);
@@ -110,25 +122,28 @@ impl Control {
         }
     }
 
-    /// One look, and what follows from it. `silent`: whether ECS did not answer last time.
-    async fn watch(&self, watcher: &mut Watcher, silent: &mut bool) -> Result<(), Fault> {
+    /// One look, and what follows from it.
+    async fn watch(&self, watcher: &mut Watcher, asking: &mut Asking) -> Result<(), Fault> {
         let mut look = self.look().await?;
         if let Some(tasks) = &self.tasks {
             let asked: Vec<String> = watcher.tasks(&look).into_iter().collect();
             let described = if asked.is_empty() { Ok(Vec::new()) } else { bounded(tasks.describe(&asked)).await.map(|told| told.tasks) };
             let told = match described {
                 Ok(told) => {
-                    *silent = false;
-                    told.into_iter()
+                    asking.is_silent = false;
+                    told
                 }
                 Err(fault) => {
-                    if !core::mem::replace(silent, true) {
+                    if !core::mem::replace(&mut asking.is_silent, true) {
                         warn!(code = fault.code.as_str(), detail = %fault.detail, "ECS cannot be asked; members are counted by their rows alone");
                     }
-                    Vec::new().into_iter()
+                    Vec::new()
                 }
             };
-            look.tasks = told.map(|task| (task.arn.clone(), Task { is_up: task.is_up(), stopped_at: task.stopped_at })).collect();
+            asking.services.learn(&told);
+            look.listed = self.listed(&**tasks, asking).await;
+            look.tasks =
+                told.into_iter().map(|task| (task.arn.clone(), Task { is_up: task.is_up(), stopped_at: task.stopped_at })).collect();
         }
         let (view, changed) = watcher.see(self.clock.now(), self.clock.wall(), &look);
         self.tell(view, &changed);
@@ -140,6 +155,24 @@ impl Control {
         Ok(())
     }
 
+    /// The tasks of the bridge's services.
+    async fn listed(&self, tasks: &dyn Tasks, asking: &mut Asking) -> Option<BTreeSet<String>> {
+        match asking.services.tasks(tasks, self.clock.now()).await {
+            Ok(listed) => {
+                if listed.is_some() {
+                    asking.lists_nothing = false;
+                }
+                listed
+            }
+            Err(fault) => {
+                if !core::mem::replace(&mut asking.lists_nothing, true) {
+                    warn!(code = fault.code.as_str(), detail = %fault.detail, "ECS does not list the tasks of the services; one that never tells of itself is not seen");
+                }
+                None
+            }
+        }
+    }
+
     async fn look(&self) -> Result<Look, Fault> {
         let members = bounded(self.leases.list_members(&self.bridge)).await?.into_iter().map(member).collect();
         let mut leases = BTreeMap::new();
@@ -147,7 +180,7 @@ impl Control {
             let row = bounded(self.leases.read(&session.key)).await?;
             leases.insert(session.id.clone(), row.and_then(|raw| LeaseRow::try_from(raw).ok()));
         }
-        Ok(Look { members, leases, tasks: BTreeMap::new() })
+        Ok(Look { members, leases, tasks: BTreeMap::new(), listed: None })
     }
 
     fn tell(&self, view: FleetView, changed: &[(String, FailoverView)]) {

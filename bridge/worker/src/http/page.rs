@@ -6,11 +6,12 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 
 const HTML: &str = include_str!("page/index.html");
-const SCRIPTS: [(&str, &str); 5] = [
+const SCRIPTS: [(&str, &str); 6] = [
     ("/page.js", include_str!("page/page.js")),
     ("/dom.js", include_str!("page/dom.js")),
     ("/charts.js", include_str!("page/charts.js")),
     ("/fleet.js", include_str!("page/fleet.js")),
+    ("/flow.js", include_str!("page/flow.js")),
     ("/letters.js", include_str!("page/letters.js")),
 ];
 const STYLE: &str = include_str!("page/page.css");

@@ -4,7 +4,10 @@
 
 use super::auth::ApiKey;
 use super::forward::Forwarder;
+use super::serve::client;
+use crate::ingress::{Deposited, deposit};
 use crate::secrets::Token;
+use crate::telemetry::logs::AUDIT;
 use crate::telemetry::{Metrics, PostResult};
 use axum::Json;
 use axum::Router;
@@ -14,15 +17,17 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use causeway_core::dispatch::{Arrival, Dispatch};
+use causeway_core::guesses::Guesses;
 use causeway_core::identity::IdSequence;
 use causeway_core::ingress::{
     Attempt, Begun, Decision, Envelope, EnvelopeError, Locator, Look, Next, Place, Posts, Refused, decide, id_of_its_own, mail_of,
 };
-use causeway_core::mailbox::Mail;
 use causeway_core::message::Message;
-use causeway_core::outcome::{Fault, FaultCode, Outcome};
+use causeway_core::outcome::{Fault, FaultCode};
+use causeway_core::proxies::Proxies;
 use causeway_core::source_id::content_digest;
 use causeway_ports::{Clock, Leases, Mailbox, MailboxName};
+use core::net::IpAddr;
 use core::time::Duration;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -40,8 +45,6 @@ pub const IDEMPOTENCY_KEY: &str = "idempotency-key";
 const FORWARDED_MORE: usize = 2 * 1024;
 /// Reading a lease takes no longer.
 const LEASE_TIMEOUT: Duration = Duration::from_secs(3);
-/// Keeping a message takes no longer: the store's own limit is shorter, and knows better how a call ended.
-const KEEP_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// A receiver that messages are posted to.
 pub struct PostReceiver {
@@ -89,6 +92,8 @@ pub struct PostBoard(Arc<Board>);
 struct Board {
     receivers: BTreeMap<String, Posted>,
     posts: Mutex<Posts>,
+    guesses: Mutex<Guesses>,
+    proxies: Proxies,
     ids: Mutex<IdSequence>,
     clock: Arc<dyn Clock>,
     metrics: Metrics,
@@ -101,11 +106,17 @@ impl core::fmt::Debug for PostBoard {
 }
 
 impl PostBoard {
-    /// Takes posts for `receivers`. `id_base` is a number that no other process draws.
+    /// Takes posts for `receivers`, behind these proxies. `id_base` is a number that no other process draws.
     ///
     /// # Errors
     /// Where the HTTP client cannot be built.
-    pub fn new(receivers: Vec<PostReceiver>, id_base: u128, clock: Arc<dyn Clock>, metrics: Metrics) -> Result<Self, reqwest::Error> {
+    pub fn new(
+        receivers: Vec<PostReceiver>,
+        id_base: u128,
+        proxies: Proxies,
+        clock: Arc<dyn Clock>,
+        metrics: Metrics,
+    ) -> Result<Self, reqwest::Error> {
         let posted = |receiver: PostReceiver| {
             let me = receiver.lease.as_ref().map_or("", |lease| lease.me.as_str());
             let locator = Mutex::new(Locator::new(me));
@@ -115,6 +126,8 @@ impl PostBoard {
         Ok(Self(Arc::new(Board {
             receivers: receivers.into_iter().map(posted).collect::<Result<_, reqwest::Error>>()?,
             posts: Mutex::default(),
+            guesses: Mutex::default(),
+            proxies,
             ids: Mutex::new(IdSequence::new(id_base)),
             clock,
             metrics,
@@ -177,7 +190,8 @@ fn reused() -> Refused {
 
 async fn take(State(board): State<PostBoard>, Path(id): Path<String>, request: Request) -> Response {
     let board = &*board.0;
-    let posted = match admit(board, &id, request.headers()) {
+    let address = client(&request, &board.proxies);
+    let posted = match admit(board, &id, address, request.headers()) {
         Ok(posted) => posted,
         Err(refused) => return refuse(&refused),
     };
@@ -205,14 +219,28 @@ async fn take(State(board): State<PostBoard>, Path(id): Path<String>, request: R
     }
 }
 
-/// The receiver of this id, for whoever shows its token.
-fn admit<'b>(board: &'b Board, id: &str, headers: &HeaderMap) -> Result<&'b Posted, Refused> {
+/// The receiver of this id, for whoever shows its token. Whoever showed wrong ones too often waits, with a right one too: else the answer would tell which one
+/// is right.
+fn admit<'b>(board: &'b Board, id: &str, address: IpAddr, headers: &HeaderMap) -> Result<&'b Posted, Refused> {
+    let now = board.clock.now();
+    let guesses = || board.guesses.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(left) = guesses().shut_out(address, now) {
+        let detail = "too many wrong tokens came from this address";
+        return Err(Refused { retry_after: Some(left), ..Refused::for_now(429, "TOO_MANY_FAILURES", detail) });
+    }
     let admits = |posted: &Posted| posted.key.admits(headers);
     match board.receivers.get(id) {
         Some(posted) if admits(posted) => Ok(posted),
         None if board.receivers.values().any(admits) => Err(Refused::for_good(404, "NO_RECEIVER", "there is no such receiver")),
         // Who shows no token learns nothing, not even which receivers there are.
-        Some(_) | None => Err(Refused::for_good(401, "UNAUTHORIZED", "send the receiver's token as a bearer token or as X-API-Key")),
+        Some(_) | None => {
+            // No token is no guess.
+            if headers.contains_key("x-api-key") || headers.contains_key(header::AUTHORIZATION) {
+                guesses().wrong(address, now);
+                tracing::warn!(target: AUDIT, action = "auth.failure", receiver = id, %address, "a wrong token for a receiver");
+            }
+            Err(Refused::for_good(401, "UNAUTHORIZED", "send the receiver's token as a bearer token or as X-API-Key"))
+        }
     }
 }
 
@@ -243,7 +271,7 @@ impl Posted {
         let given = envelope.id_with(key.map_err(|_| invalid(EnvelopeError::Id))?).map_err(invalid)?;
         let id = given.unwrap_or_else(|| id_of_its_own(&mut board.ids.lock().unwrap_or_else(PoisonError::into_inner)));
         // The whole of it is looked at before anybody else is bothered.
-        let message = envelope.clone().message(&self.receiver.id, &id).map_err(invalid)?;
+        let message = envelope.clone().message(&self.receiver.id, Some(&id)).map_err(invalid)?;
         // What this process has accepted itself is a repeat wherever the owner is now.
         let known = board.posts.lock().unwrap_or_else(PoisonError::into_inner).known(&self.receiver.id, &id, content_digest(&message));
         match known {
@@ -311,33 +339,25 @@ impl Posted {
         let posted_at = board.clock.wall();
         let arrival = Arrival { receiver: &receiver.id, received_at: posted_at, message: &message };
         let dispatched = receiver.dispatch.entries(&arrival, &mut board.ids.lock().unwrap_or_else(PoisonError::into_inner));
-        let mut kept = if dispatched.entries.is_empty() { Kept::Filtered } else { Kept::Now };
-        for mail in mail_of(&receiver.id, &id, &content, posted_at, dispatched.entries) {
-            if !self.post(&mail).await? {
-                kept = Kept::Before;
-            }
-        }
+        let mail = mail_of(&receiver.id, &id, &content, posted_at, dispatched.entries);
+        let kept = match deposit(&*receiver.mailbox, &receiver.name, mail).await {
+            Ok(Deposited::Nothing) => Kept::Filtered,
+            Ok(Deposited::Now) => Kept::Now,
+            Ok(Deposited::Before) => Kept::Before,
+            Err(fault) => return Err(self.not_kept(&fault)),
+        };
         receiver.mailed.notify_one();
         ending.accepted = true;
         drop(ending);
         Ok(Accepted::here(id, kept))
     }
 
-    /// Posts one piece; answers whether it was not there before.
-    async fn post(&self, mail: &Mail) -> Result<bool, Refused> {
-        let receiver = &self.receiver;
-        let late = || Outcome::Unknown(Fault::new(FaultCode::Timeout, "the outbox does not answer"));
-        let posted = tokio::time::timeout(KEEP_TIMEOUT, receiver.mailbox.post(&receiver.name, mail)).await.unwrap_or_else(|_| late());
-        match posted {
-            Outcome::Done(new) => Ok(new),
-            Outcome::NotDone(fault) if fault.code == FaultCode::PayloadTooLarge => {
-                Err(Refused::for_good(413, "TOO_LARGE", "the outbox cannot keep a message of this size in one row"))
-            }
-            Outcome::NotDone(fault) | Outcome::Unknown(fault) => {
-                warn!(receiver = &*receiver.id, code = fault.code.as_str(), detail = %fault.detail, "a post could not be kept; its caller was told");
-                Err(Refused::for_now(503, "OUTBOX_UNAVAILABLE", "the outbox did not confirm the message: post it again with the same id"))
-            }
+    fn not_kept(&self, fault: &Fault) -> Refused {
+        if fault.code == FaultCode::PayloadTooLarge {
+            return Refused::for_good(413, "TOO_LARGE", "the outbox cannot keep a message of this size in one row");
         }
+        warn!(receiver = &*self.receiver.id, code = fault.code.as_str(), detail = %fault.detail, "a post could not be kept; its caller was told");
+        Refused::for_now(503, "OUTBOX_UNAVAILABLE", "the outbox did not confirm the message: post it again with the same id")
     }
 }
 

@@ -6,7 +6,8 @@ use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use core::net::IpAddr;
+use causeway_core::proxies::Proxies;
+use core::net::{IpAddr, Ipv4Addr};
 use core::time::Duration;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -56,6 +57,18 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Where a request came from: the other end of its connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer(pub IpAddr);
+
+/// Where a request came from, as far as `proxies` tell that of it.
+#[must_use]
+pub fn client(request: &Request, proxies: &Proxies) -> IpAddr {
+    let peer = request.extensions().get::<Peer>().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.0);
+    // What is no text was written by no proxy, and ends the search like any other word that is no address.
+    let forwarded: Vec<&str> = request.headers().get_all(FORWARDED_FOR).iter().map(|value| value.to_str().unwrap_or("?")).collect();
+    proxies.client(peer, forwarded.into_iter())
+}
+
+/// Where proxies tell it.
+const FORWARDED_FOR: &str = "x-forwarded-for";
 
 /// Serves `router` on `listener` until `stop`; then requests under way are answered first.
 pub async fn serve(listener: TcpListener, router: Router, bounds: Bounds, stop: CancellationToken) {

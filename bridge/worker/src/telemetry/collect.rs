@@ -126,6 +126,7 @@ impl Collector {
     fn route(&self, route: &RouteStatus) {
         let id = route.id.as_str();
         self.set(Metric::MessagesReceived, &[id], route.received);
+        self.set(Metric::MessagesMailed, &[id], route.mailed);
         self.set(Metric::MessagesRecovered, &[id], route.recovered);
         self.set(Metric::MessagesDelivered, &[id], route.delivered);
         self.set(Metric::MessagesExpired, &[id], route.expired);
@@ -162,13 +163,17 @@ impl Collector {
     /// What one that watches tells of the whole bridge. Who does not watch tells nothing of it.
     fn fleet(&self, status: &BridgeStatus) {
         let Some(fleet) = &status.fleet else {
-            for metric in [Metric::FleetWorkers, Metric::AzSpread, Metric::WarmStandby, Metric::LeaseHolders] {
+            for metric in [Metric::FleetWorkers, Metric::AzSpread, Metric::UnseenTasks, Metric::WarmStandby, Metric::LeaseHolders] {
                 self.metrics.0.forget(metric);
             }
             return;
         };
         self.set(Metric::FleetWorkers, &[], fleet.workers as u64);
         self.set(Metric::AzSpread, &[], fleet.zones.len() as u64);
+        match &fleet.unseen_tasks {
+            Some(tasks) => self.set(Metric::UnseenTasks, &[], tasks.len() as u64),
+            None => self.metrics.0.forget(Metric::UnseenTasks),
+        }
         for session in &fleet.sessions {
             self.set(Metric::WarmStandby, &[&session.id], u64::from(session.standbys > 0));
             self.set(Metric::LeaseHolders, &[&session.id], session.holders.len() as u64);

@@ -71,11 +71,6 @@ impl WiringError {
     pub fn of(part: impl Into<String>, fault: &Fault) -> Self {
         Self::new(part, fault.code.as_str(), fault.detail.clone())
     }
-
-    /// For a setting that `check` knows and this release does not carry out.
-    pub fn not_built(part: impl Into<String>, what: &str) -> Self {
-        Self::new(part, "E_NOT_BUILT", format!("this release does not do {what} yet: leave it out"))
-    }
 }
 
 /// Whether anything in the configuration is reached through AWS.

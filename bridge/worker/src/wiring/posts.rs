@@ -5,6 +5,7 @@ use crate::http::posts::{OwnerLease, PostBoard, PostReceiver};
 use crate::parts::{LeaseParts, LogKind, RandomBits, SessionParts};
 use causeway_core::config::model::{Receiver, Route};
 use causeway_core::config::{Config, Secret};
+use causeway_core::proxies::Proxies;
 use std::sync::Arc;
 
 /// What a receiver of posts is built from.
@@ -42,13 +43,13 @@ pub fn plan(config: &Config) -> Vec<PostPlan> {
 ///
 /// # Errors
 /// What cannot be built.
-pub fn board(plans: &[PostPlan], sessions: &[SessionParts], shared: &Shared) -> Result<Option<PostBoard>, WiringError> {
+pub fn board(plans: &[PostPlan], proxies: &Proxies, sessions: &[SessionParts], shared: &Shared) -> Result<Option<PostBoard>, WiringError> {
     if plans.is_empty() {
         return Ok(None);
     }
     let receivers = plans.iter().map(|plan| receiver(plan, sessions, shared)).collect::<Result<_, _>>()?;
     let random = RandomBits::of_the_system().map_err(|fault| WiringError::of("receivers", &fault))?;
-    let board = PostBoard::new(receivers, random.entry_ids, Arc::clone(&shared.clock), shared.metrics.clone());
+    let board = PostBoard::new(receivers, random.entry_ids, proxies.clone(), Arc::clone(&shared.clock), shared.metrics.clone());
     board.map(Some).map_err(|error| WiringError::new("receivers", "E_HTTP_CLIENT", error.to_string()))
 }
 

@@ -6,6 +6,7 @@ use crate::http::tls::TlsFiles;
 use crate::telemetry::logs::LogFormat;
 use causeway_core::config::model::{self, MetricsExporter};
 use causeway_core::config::{Config, Secret};
+use causeway_core::proxies::Proxies;
 use core::net::SocketAddr;
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -31,6 +32,8 @@ pub struct ProcessPlan {
     pub admin: Option<AdminPlan>,
     /// Other web origins whose pages may call the monitor and the admin interface.
     pub origins: Vec<String>,
+    /// The proxies whose word on where a request comes from is taken.
+    pub proxies: Proxies,
     /// The certificate of both, if they speak TLS.
     pub tls: Option<TlsFiles>,
     /// Where hints and posts come in, if any do.
@@ -85,6 +88,7 @@ impl ProcessPlan {
             monitor_key: http.monitor_api_key.clone(),
             admin: AdminPlan::of(http),
             origins: http.cors_origins.clone(),
+            proxies: Proxies::of(http.trusted_proxies.iter().map(String::as_str)),
             tls: tls_files(http),
             transport_addr: (hint_token.is_some() || !posts.is_empty()).then(|| http.transport_addr.get()),
             hint_token,

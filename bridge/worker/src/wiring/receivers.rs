@@ -20,13 +20,9 @@ const OPENING_TIMEOUT: Duration = Duration::from_secs(30);
 /// What a source needs to know; `part` names the receiver in messages.
 ///
 /// # Errors
-/// What is not built.
+/// It names no queue.
 pub fn queue_options(config: &Config, receiver: &Receiver, part: &str) -> Result<SqsSourceOptions, WiringError> {
     let written = &receiver.options;
-    let refuse = |name: &str, what: &str| Err(WiringError::not_built(format!("{part}.options.{name}"), what));
-    if written.credentials_uri.is_some() {
-        return refuse("credentials_uri", "credentials of a receiver's own");
-    }
     let queue = match (&written.queue_url, &written.queue_name) {
         (Some(url), _) => Queue::Url(url.clone()),
         (None, Some(name)) => Queue::Name(name.clone()),

@@ -38,9 +38,14 @@ pub async fn keep(config: &Config, aws: Option<&AwsClients>, jitter_seed: u64) -
         Ok(aws) => aws,
         Err(fault) => return Err(vec![WiringError::of("secrets", &fault)]),
     };
-    let told_one = |(place, fault): &(SecretPlace, Fault)| match fault.code {
-        FaultCode::InvalidConfig => WiringError::new(place.to_string(), "E_CREDENTIALS_URI", fault.detail.clone()),
-        _ => WiringError::of(place.to_string(), fault),
+    let fields = config.secret_fields();
+    let told_one = |(place, fault): &(SecretPlace, Fault)| {
+        let named: Vec<&str> = fields.iter().filter(|(_, named)| named == place).map(|(field, _)| field.as_str()).collect();
+        let part = format!("{} ({place})", named.join(", "));
+        match fault.code {
+            FaultCode::InvalidConfig => WiringError::new(part, "E_CREDENTIALS_URI", fault.detail.clone()),
+            _ => WiringError::of(part, fault),
+        }
     };
     let told = |faults: Vec<(SecretPlace, Fault)>| faults.iter().map(told_one).collect();
     let judge = move |place: &SecretPlace, secret: &Secret| {

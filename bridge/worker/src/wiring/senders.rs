@@ -69,10 +69,6 @@ pub fn plan(config: &Config) -> Result<Vec<SenderPlan>, Vec<WiringError>> {
 }
 
 fn plan_of(config: &Config, sender: &Sender, part: String) -> Result<SenderPlan, WiringError> {
-    let refuse = |name: &str, what: &str| Err(WiringError::not_built(format!("{part}.options.{name}"), what));
-    if sender.options.credentials_uri.is_some() {
-        return refuse("credentials_uri", "credentials of a sender's own");
-    }
     let (timeout, way) = match (sender.sqs(), sender.mqtt()) {
         (Some(settings), _) => to_queue(settings),
         (None, Some(settings)) => to_broker(config, &settings, &part)?,

@@ -226,8 +226,6 @@ const ADAPTIVE_ROUNDS: &[&str] = &[
     "routes: [{ id: the-route, session: { drain_strategy: { type: adaptive_backoff, min_interval: 1s, max_interval: 10s, multiplier: 4 } } }]",
 ];
 
-const NOT_BUILT: Shows = Refused("E_NOT_BUILT");
-
 pub const ROWS: &[Row] = &[
     set("version", ALONE, "2", In(Shown)),
     // The process.
@@ -391,7 +389,7 @@ pub const ROWS: &[Row] = &[
     set("receivers[].options.sns_unwrap", FROM_QUEUE, "true", In(Owners)),
     set("receivers[].options.init_timeout", FROM_QUEUE, "7s", In(Owners)),
     set("receivers[].options.poll_backoff", FROM_QUEUE, "7s", In(Owners)),
-    set("receivers[].options.credentials_uri", FROM_QUEUE, "file:///etc/login", NOT_BUILT),
+    set("receivers[].options.credentials_uri", FROM_QUEUE, "file:///etc/login", Refused("E_AWS_CREDENTIALS")),
     set("receivers[].options.poison_max_receives", FROM_QUEUE, "7", In(Owners)),
     set("receivers[].options.poison_drop_without_dlq", FROM_QUEUE, "true", In(Owners)),
     set("receivers[].options.token", &[ONE, POSTED], "fedcba9876543210", In(Process)),
@@ -411,7 +409,7 @@ pub const ROWS: &[Row] = &[
         .along(&["senders[].options.message_group_id"]),
     set("senders[].options.strict_order", &[ONE, FIFO], "false", In(Senders)),
     set("senders[].options.max_message_bytes", ALONE, "7000", In(Senders)),
-    set("senders[].options.credentials_uri", ALONE, "file:///etc/login", NOT_BUILT),
+    set("senders[].options.credentials_uri", ALONE, "file:///etc/login", Refused("E_AWS_CREDENTIALS")),
     set("senders[].options.default_topic", &[ONE, OTHER_SESSION, PUBLISH, ADDRESSED], "out", In(Messages)),
     set("senders[].options.qos", TO_BROKER, "0", In(Senders)),
     set("senders[].options.retain", TO_BROKER, "true", In(Senders)),
@@ -475,7 +473,8 @@ pub const ROWS: &[Row] = &[
         Some("true"),
         "false",
         Refused("E_LIMIT_LOSS"),
-    ),
+    )
+    .along(&["flow.limits[].on_exceed"]),
     set("flow.outbound.pace", ALONE, "100:1", In(Owners)),
     // Routes.
     rename("routes[].id", ALONE, "the-route", "another", In(Owners)),
@@ -578,6 +577,7 @@ pub const ROWS: &[Row] = &[
     within("http.admin_keys[].name", &[ONE], r#"{"key":"0123456789abcdef"}"#, Some("one"), "two", In(Process)),
     within("http.admin_keys[].key", &[ONE], r#"{"name":"one"}"#, Some("0123456789abcdef"), "fedcba9876543210", In(Process)),
     turn("http.monitor_api_key", ALONE, "0123456789abcdef", "fedcba9876543210", In(Process)),
+    set("http.trusted_proxies", ALONE, r#"["10.0.0.0/16"]"#, In(Process)),
     set("http.cors_origins", ALONE, r#"["https://ops.example.com"]"#, In(Process)),
     turn("http.tls_cert_file", &[ONE, LISTENER_TLS], "{dir}/one.pem", "{dir}/two.pem", In(Process)),
     turn("http.tls_key_file", &[ONE, LISTENER_TLS], "{dir}/one.key", "{dir}/two.key", In(Process)),

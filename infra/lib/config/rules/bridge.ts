@@ -1,3 +1,4 @@
+import { isIP } from "node:net";
 /** Rules of `bridge` and `http`. */
 import { SECOND } from "../../budget.ts";
 import { type Http, isHttpUrl, isSecretPlace, nanos, optionalNanos } from "../model.ts";
@@ -188,6 +189,15 @@ function http(check: Check): void {
       "write scheme, host and port alone",
     );
   }
+  const wrong = http.trusted_proxies?.find((network) => !isNetwork(network));
+  if (wrong !== undefined) {
+    check.error(
+      "E_TRUSTED_PROXY",
+      "http.trusted_proxies",
+      `\`${wrong}\` is no network of proxies: anybody in it may say where a request comes from`,
+      "name the networks of the load balancer, such as `10.0.0.0/16`, or single addresses",
+    );
+  }
   if ((http.tls_cert_file === undefined) !== (http.tls_key_file === undefined)) {
     const path = http.tls_cert_file === undefined ? "http.tls_key_file" : "http.tls_cert_file";
     check.error("E_HTTP_TLS", path, "tls_cert_file and tls_key_file go together", "give both, or neither", [
@@ -219,4 +229,12 @@ function http(check: Check): void {
 function canonical(address: string): string {
   if (address.startsWith(":")) return `0.0.0.0${address}`;
   return address.replace(/^localhost:/, "127.0.0.1:");
+}
+
+/** A network, or one address; not one that everybody is in. */
+function isNetwork(text: string): boolean {
+  const [address = "", length, more] = text.split("/");
+  const bits = { 0: 0, 4: 32, 6: 128 }[isIP(address)] ?? 0;
+  if (bits === 0 || address.includes("%") || more !== undefined) return false;
+  return length === undefined || (/^(0|[1-9]\d{0,2})$/.test(length) && Number(length) >= 1 && Number(length) <= bits);
 }

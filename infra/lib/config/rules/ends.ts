@@ -13,7 +13,6 @@ import {
 } from "../model.ts";
 import { key } from "./bridge.ts";
 import type { Check } from "./check.ts";
-import { credentialsUri } from "./session.ts";
 
 export function checkEnds(check: Check): void {
   const { receivers = [], senders = [], bindings = [] } = check.config;
@@ -253,7 +252,7 @@ function sqsReceiver(check: Check, at: string, receiver: Receiver): void {
   const option = (name: string) => `${at}.options.${name}`;
   withoutSession(check, at, receiver);
   foreignOptions(check, at, receiver, [...SUBSCRIBED, ...POSTED], "SQS receivers");
-  const { queue_url: url, queue_name: name, credentials_uri: uri } = options;
+  const { queue_url: url, queue_name: name } = options;
   if (url === undefined && name === undefined) {
     check.error("E_QUEUE_REQUIRED", option("queue_url"), "queue_url or queue_name is required", "add `queue_url`", [
       option("queue_name"),
@@ -270,7 +269,19 @@ function sqsReceiver(check: Check, at: string, receiver: Receiver): void {
     queueUrl(check, option("queue_url"), url);
   }
   for (const field of ["init_timeout", "poll_backoff"]) check.positive(option(field), options[field]);
-  if (typeof uri === "string") credentialsUri(check, option("credentials_uri"), uri);
+  if (options.credentials_uri !== undefined)
+    awsCredentials(check, option("credentials_uri"), "set `profile` where it needs others than the rest");
+}
+
+/** A queue is no broker: who may use it, AWS says, and its credentials are renewed where they come from. */
+function awsCredentials(check: Check, path: string, remedy: string): void {
+  check.error(
+    "E_AWS_CREDENTIALS",
+    path,
+    "credentials for SQS come from the AWS chain (environment, profile, the role of the task or the host), and from no place of the configuration",
+    `remove it; ${remedy}`,
+    [],
+  );
 }
 
 function queueUrl(check: Check, path: string, url: string): void {
@@ -343,8 +354,9 @@ function fifoGroup(check: Check, option: (name: string) => string, group: string
 
 function sqsSender(check: Check, at: string, options: NonNullable<Sender["options"]>): void {
   const option = (name: string) => `${at}.options.${name}`;
-  const { queue_url: url, credentials_uri: uri } = options;
-  if (typeof uri === "string") credentialsUri(check, option("credentials_uri"), uri);
+  const { queue_url: url } = options;
+  if (options.credentials_uri !== undefined)
+    awsCredentials(check, option("credentials_uri"), "set `AWS_PROFILE`, or give the process a role");
   if (typeof url !== "string") {
     check.error("E_QUEUE_REQUIRED", option("queue_url"), `${option("queue_url")} is required`, "add `queue_url`", [
       `${at}.options`,

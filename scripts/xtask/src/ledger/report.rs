@@ -4,6 +4,21 @@ use super::Account;
 use serde::Serialize;
 use std::fmt::Write as _;
 
+/// What held while the queue stood still.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Stall {
+    /// How long it stood still.
+    pub seconds: f64,
+    /// The most messages that waited in the outbox.
+    pub most_in_outbox: u64,
+    /// The most messages that the broker had handed over and that were not acknowledged.
+    pub most_unacknowledged: u64,
+    /// After how many seconds nothing more was taken in. `None`: there was room all the time.
+    pub paused_after_seconds: Option<f64>,
+    /// From the moment on that the queue answered again until the next message arrived. `None`: none did.
+    pub resumed_after_seconds: Option<f64>,
+}
+
 /// A run's account with what it cost.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
@@ -29,6 +44,8 @@ pub struct Report {
     pub rate: u64,
     /// How long publishing and draining took, in seconds.
     pub seconds: f64,
+    /// What held while the queue stood still, where it did.
+    pub stall: Option<Stall>,
     /// What else went wrong.
     pub notes: Vec<String>,
 }
@@ -39,6 +56,9 @@ impl Report {
     pub fn faults(&self) -> Vec<String> {
         let mut faults = self.account.faults();
         faults.extend(self.notes.iter().cloned());
+        if self.stall.as_ref().is_some_and(|stall| stall.resumed_after_seconds.is_none()) {
+            faults.push("nothing arrived after the queue answered again".to_owned());
+        }
         faults
     }
 
@@ -70,6 +90,13 @@ impl Report {
         row("write units / message", number(self.write_units_per_message), &self.store);
         row("SQS requests / message", number(self.sqs_requests_per_message), "");
         row("log reads, steady state", self.log_reads_in_steady_state.map_or_else(|| "-".to_owned(), |reads| reads.to_string()), "");
+        if let Some(stall) = &self.stall {
+            row("queue stood still", format!("{:.0}", stall.seconds), "seconds");
+            row("most in the outbox", stall.most_in_outbox.to_string(), "meanwhile");
+            row("most unacknowledged", stall.most_unacknowledged.to_string(), "with the broker, at most the receive window");
+            row("paused after", number(stall.paused_after_seconds), "seconds: the outbox was full, and the broker kept the rest");
+            row("resumed after", number(stall.resumed_after_seconds), "seconds, by itself, once the queue answered");
+        }
         row("seconds", format!("{:.1}", self.seconds), "");
         if account.publisher_repeats + account.unrouted + account.queue_repetitions > 0 {
             row("publisher's repeats", account.publisher_repeats.to_string(), "its connection broke");

@@ -112,6 +112,11 @@ impl Ecs {
         self.shared.revision.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// A deployment failed: the service goes on with the former revision, whose tasks may run still.
+    pub fn roll_back(&self) {
+        self.shared.revision.fetch_sub(1, Ordering::Relaxed);
+    }
+
     /// Whether a task has asked to be left alone.
     #[must_use]
     pub fn is_protected(&self, arn: &str) -> bool {
@@ -168,7 +173,7 @@ impl Shared {
             "group": format!("service:{}", task.service),
             "launchType": "FARGATE",
             "taskDefinitionArn": format!("arn:aws:ecs:{}:{ACCOUNT}:task-definition/{}:{}", super::emulators::REGION, task.service, task.revision),
-            "startedBy": format!("ecs-svc/{:019}", task.revision),
+            "startedBy": deployment(task.revision),
             "healthStatus": "UNKNOWN",
             "lastStatus": if task.stopped_at.is_some() { "STOPPED" } else { "RUNNING" },
             "desiredStatus": if task.stopping.is_some() || task.stopped_at.is_some() { "STOPPED" } else { "RUNNING" },
@@ -204,6 +209,25 @@ impl Shared {
                     unknown.into_iter().map(|task| json!({ "arn": self.arn(id_of(task)), "reason": "MISSING" })).collect();
                 Ok(json!({ "tasks": known, "failures": unknown }))
             }
+            "DescribeServices" => {
+                let asked = request["services"].as_array().into_iter().flatten().filter_map(Value::as_str);
+                let (mut services, mut failures) = (Vec::new(), Vec::new());
+                for name in asked.map(id_of) {
+                    let arn = format!("arn:aws:ecs:{}:{ACCOUNT}:service/{}/{name}", super::emulators::REGION, self.cluster);
+                    let of_service = || tasks.values().filter(|task| task.service == name && task.stopped_at.is_none());
+                    if of_service().next().is_none() {
+                        failures.push(json!({ "arn": arn, "reason": "MISSING" }));
+                        continue;
+                    }
+                    let primary = self.revision.load(Ordering::Relaxed);
+                    let revisions: BTreeSet<u32> = of_service().map(|task| task.revision).chain([primary]).collect();
+                    let status = |revision: u32| if revision == primary { "PRIMARY" } else { "ACTIVE" };
+                    let deployment = |revision: u32| json!({ "id": deployment(revision), "status": status(revision) });
+                    let deployments: Vec<Value> = revisions.into_iter().map(deployment).collect();
+                    services.push(json!({ "serviceArn": arn, "serviceName": name, "status": "ACTIVE", "deployments": deployments }));
+                }
+                Ok(json!({ "services": services, "failures": failures }))
+            }
             "ListTasks" => {
                 let service = request["serviceName"].as_str();
                 if service.is_some_and(|service| !tasks.values().any(|task| task.service == service)) {
@@ -227,6 +251,10 @@ impl Shared {
             _ => Err(("UnknownOperationException", "")),
         }
     }
+}
+
+fn deployment(revision: u32) -> String {
+    format!("ecs-svc/{revision:019}")
 }
 
 fn id_of(task: &str) -> &str {
@@ -317,6 +345,9 @@ mod tests {
         let (arn, _) = ecs.place("workers");
         assert_eq!(arn, "arn:aws:ecs:us-east-1:000000000000:task/plant/00000000000000000000000000000001");
         let v = "AmazonEC2ContainerServiceV20141113";
+        let (_, services) = call(&ecs, &format!("{v}.DescribeServices"), json!({ "cluster": "plant", "services": ["workers", "x"] })).await;
+        assert_eq!(services["services"][0]["deployments"], json!([{ "id": "ecs-svc/0000000000000000001", "status": "PRIMARY" }]));
+        assert_eq!(services["failures"][0]["reason"], "MISSING");
         let unknown = call(&ecs, &format!("{v}.ListTasks"), json!({ "cluster": "other" })).await;
         assert_eq!(unknown, (400, json!({ "__type": "ClusterNotFoundException", "message": "Cluster not found." })));
         let listed = call(&ecs, &format!("{v}.ListTasks"), json!({ "cluster": "plant", "serviceName": "workers" })).await;

@@ -3,7 +3,6 @@
 use crate::exclusive::{TWO, becomes_standby, shared};
 use causeway_e2e::{Run, Setup};
 use rustix::process::Signal;
-use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use xtask::worker::LONG_LEASE_TTL;
 
@@ -36,10 +35,7 @@ async fn an_owner_that_was_killed_is_replaced_long_before_its_lease_runs_out_and
         cluster.start_again(former.member).await.unwrap();
         run.expose_member("the owner was killed", &reported);
     }
-    // What the roles of the stack are granted is made from this.
-    let recorded = xtask::stack::repository().join("infra/lib/generated/task-operations.json");
-    let recorded: BTreeMap<String, BTreeSet<String>> = serde_json::from_str(&std::fs::read_to_string(recorded).unwrap()).unwrap();
-    assert_eq!(run.fleet().unwrap().0.ecs().called(), recorded["worker"]);
+    assert_eq!(run.fleet().unwrap().0.ecs().called(), crate::control::recorded("worker"));
     let account = run.finish().await.unwrap();
     assert_eq!((account.published, account.unique, account.lost, account.corrupted), (3_000, 3_000, 0, 0));
     assert!(account.duplicates <= account.duplicate_bound);

@@ -18,6 +18,7 @@ mod exclusive;
 mod fifo;
 mod flow_limits;
 mod flow_outbound;
+mod flow_page;
 mod flow_reports;
 mod flow_shared;
 mod functions;

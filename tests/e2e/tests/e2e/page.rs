@@ -100,6 +100,7 @@ async fn the_page_shows_a_failover_and_puts_a_dead_letter_back() {
     browser.until("the failover shows without a reload", &format!("{level} === 'full'")).await.unwrap();
     let successor = cluster.members[watched].name().to_owned();
     browser.until("with its new owner", &format!("{sessions}.includes('owner') && {sessions}.includes('{successor}')")).await.unwrap();
+    browser.until("which takes messages in", &format!("{}.includes('open')", text("flow"))).await.unwrap();
     browser.until("in the chart, too", "document.querySelector('#service rect.level-2') !== null").await.unwrap();
     browser.until("and the account is even", &format!("{}.endsWith(': even')", text("conservation"))).await.unwrap();
     publishing.await.unwrap().unwrap();

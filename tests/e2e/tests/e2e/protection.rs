@@ -24,6 +24,15 @@ async fn protected(fleet: &Fleet, cluster: &Cluster, names: &[&str]) {
     }
 }
 
+/// Waits until a member that `is_it` owns the session.
+async fn holds(cluster: &mut Cluster, is_it: impl Fn(usize) -> bool, what: &str) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_it(cluster.holder().await.unwrap().member) {
+        assert!(Instant::now() < deadline, "{what}\n{}", cluster.log_tails());
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_owners_task_alone_is_protected_and_a_newer_revision_gets_the_session_without_a_signal() {
     let mut run = Run::start(&Setup { stopped_after: Some(1), ..shared(TWO, 2_000) }).await.unwrap();
@@ -37,16 +46,30 @@ async fn the_owners_task_alone_is_protected_and_a_newer_revision_gets_the_sessio
     fleet.ecs().revise();
     fleet.join(&mut newer);
     let index = cluster.join(&newer).unwrap();
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        let holder = cluster.holder().await.unwrap();
-        if holder.member == index {
-            break;
-        }
-        assert!(Instant::now() < deadline, "the newer revision never gets the session\n{}", cluster.log_tails());
-        tokio::time::sleep(Duration::from_millis(500)).await;
-    }
+    holds(cluster, |member| member == index, "the newer revision never gets the session").await;
     protected(fleet, cluster, &["worker-3"]).await;
+    let account = run.finish().await.unwrap();
+    assert_eq!((account.published, account.unique, account.lost, account.duplicates), (2_000, 2_000, 0, 0));
+}
+
+/// A deployment fails and is rolled back: the service goes on with the revision before, whose tasks started first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn in_a_rollback_the_former_revision_gets_the_session_back_from_the_one_that_failed() {
+    let mut run = Run::start(&Setup { stopped_after: Some(1), ..shared(TWO, 2_000) }).await.unwrap();
+    run.cluster().unwrap().holder().await.unwrap();
+    run.publish(0..2_000, 50);
+    let mut newer = run.rig.launches(&[("worker-3", Role::Worker)]).unwrap().remove(0);
+    let (fleet, cluster) = run.fleet().unwrap();
+    fleet.ecs().revise();
+    fleet.join(&mut newer);
+    let index = cluster.join(&newer).unwrap();
+    holds(cluster, |member| member == index, "the newer revision never gets the session").await;
+    protected(fleet, cluster, &["worker-3"]).await;
+    fleet.ecs().roll_back();
+    holds(cluster, |member| member != index, "the revision that the service goes on with never gets the session back").await;
+    let owner = cluster.holder().await.unwrap().member;
+    let owner = cluster.members[owner].name().to_owned();
+    protected(fleet, cluster, &[&owner]).await;
     let account = run.finish().await.unwrap();
     assert_eq!((account.published, account.unique, account.lost, account.duplicates), (2_000, 2_000, 0, 0));
 }

@@ -128,6 +128,11 @@ impl SqsSourceOptions {
         });
         clients.sqs_of(self.profile.as_deref(), region, self.endpoint.as_deref())
     }
+
+    /// Where the client's calls go, where that is not the queue's own host.
+    fn dialled(&self, clients: &AwsClients) -> Option<String> {
+        clients.sqs_endpoint(self.profile.as_deref(), self.endpoint.as_deref())
+    }
 }
 
 /// Whether the queue is there and may be looked at, for a check before the start.
@@ -135,9 +140,9 @@ impl SqsSourceOptions {
 /// # Errors
 /// What stands in the way.
 pub async fn probe(clients: &AwsClients, options: &SqsSourceOptions) -> Result<(), Fault> {
-    let client = options.client(clients)?;
-    timeout(options.init_timeout, calls::find(&client, &options.queue)).await.unwrap_or_else(|_| Err(no_queue_in_time()))?;
-    Ok(())
+    let (client, endpoint) = (options.client(clients)?, options.dialled(clients));
+    let found = timeout(options.init_timeout, calls::find(&client, &options.queue)).await.unwrap_or_else(|_| Err(no_queue_in_time()));
+    found.map(drop).map_err(|fault| super::dialled(fault, endpoint.as_deref()))
 }
 
 fn no_queue_in_time() -> Fault {
@@ -180,11 +185,12 @@ impl SqsSource {
     /// # Errors
     /// `INVALID_CONFIG` where there is no region.
     pub fn start(clients: &AwsClients, options: SqsSourceOptions) -> Result<Self, Fault> {
-        let client = options.client(clients)?;
+        let (client, endpoint) = (options.client(clients)?, options.dialled(clients));
         let (events, receiver) = mpsc::channel(HELD_AT_MOST);
         let (control, wanted) = watch::channel(Control::default());
         let shared = Arc::new(Shared::default());
-        let task = Task { client, holding: Holding::new(options.tick()), options, events, control: wanted, shared: Arc::clone(&shared) };
+        let task =
+            Task { client, endpoint, holding: Holding::new(options.tick()), options, events, control: wanted, shared: Arc::clone(&shared) };
         Ok(Self { events: receiver, control, shared, task: Some(tokio::spawn(task.run())), closed: false })
     }
 }
@@ -257,6 +263,8 @@ enum Done {
 
 struct Task {
     client: Client,
+    /// Where its calls go, where that is not the queue's own host.
+    endpoint: Option<String>,
     options: SqsSourceOptions,
     holding: Holding,
     events: mpsc::Sender<SourceEvent>,
@@ -325,6 +333,7 @@ impl Task {
                     return Some(found);
                 }
                 Err(fault) => {
+                    let fault = super::dialled(fault, self.endpoint.as_deref());
                     let retry_in = self.pause(failures);
                     failures += 1;
                     self.shared.failures.fetch_add(1, Ordering::Relaxed);

@@ -4,6 +4,7 @@ use super::Check;
 use crate::config::model::{DeploymentMode, Evidence, Receiver, Transport};
 use crate::config::secret_place::SecretPlace;
 use crate::config::values::{MIN_KEY_CHARS, Secret, Span};
+use crate::proxies;
 
 impl Check<'_> {
     /// A key that somebody shows to this program. What is kept elsewhere is looked at when it was read.
@@ -200,6 +201,15 @@ fn http(check: &mut Check<'_>) {
             &[],
             format!("`{origin}` is not an origin, and no browser would ever send it"),
             "write scheme, host and port alone, in lower case and without a slash at the end, such as `https://ops.example.com`",
+        );
+    }
+    if let Some(wrong) = http.trusted_proxies.iter().find(|network| proxies::network(network).is_none()) {
+        check.error(
+            "E_TRUSTED_PROXY",
+            "http.trusted_proxies",
+            &[],
+            format!("`{wrong}` is no network of proxies: anybody in it may say where a request comes from"),
+            "name the networks of the load balancer, such as `10.0.0.0/16`, or single addresses",
         );
     }
     if http.tls_cert_file.is_some() != http.tls_key_file.is_some() {

@@ -2,7 +2,6 @@
 
 use super::Check;
 use super::bridge::is_http_url;
-use super::session::credentials_uri;
 use crate::config::model::{Receiver, Sender, SessionMode, Topic, Transport};
 use crate::config::values::Span;
 use crate::dispatch::{Address, is_topic};
@@ -368,9 +367,20 @@ fn sqs_receiver(check: &mut Check<'_>, at: &str, receiver: &Receiver) {
     check.range(&option("visibility_timeout"), u64::from(options.visibility_timeout), 0, 43_200);
     check.positive(&option("init_timeout"), options.init_timeout);
     check.positive(&option("poll_backoff"), options.poll_backoff);
-    if let Some(uri) = &options.credentials_uri {
-        credentials_uri(check, &option("credentials_uri"), uri);
+    if options.credentials_uri.is_some() {
+        aws_credentials(check, &option("credentials_uri"), "set `profile` where it needs others than the rest");
     }
+}
+
+/// A queue is no broker: who may use it, AWS says, and its credentials are renewed where they come from.
+fn aws_credentials(check: &mut Check<'_>, path: &str, remedy: &str) {
+    check.error(
+        "E_AWS_CREDENTIALS",
+        path,
+        &[],
+        "credentials for SQS come from the AWS chain (environment, profile, the role of the task or the host), and from no place of the configuration",
+        format!("remove it; {remedy}"),
+    );
 }
 
 fn queue_url(check: &mut Check<'_>, path: &str, url: &str) {
@@ -454,8 +464,8 @@ fn sqs_sender(check: &mut Check<'_>, at: &str, sender: &Sender) {
             check.range(&option(name), u64::from(value), least, most);
         }
     }
-    if let Some(uri) = &options.credentials_uri {
-        credentials_uri(check, &option("credentials_uri"), uri);
+    if options.credentials_uri.is_some() {
+        aws_credentials(check, &option("credentials_uri"), "set `AWS_PROFILE`, or give the process a role");
     }
     let Some(url) = &options.queue_url else {
         check.error(

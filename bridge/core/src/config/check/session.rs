@@ -206,7 +206,7 @@ fn credentials(check: &mut Check<'_>, at: &str, options: &MqttSession) {
 }
 
 /// Where credentials are read from.
-pub(super) fn credentials_uri(check: &mut Check<'_>, path: &str, uri: &str) {
+fn credentials_uri(check: &mut Check<'_>, path: &str, uri: &str) {
     if SecretPlace::parse(uri).is_none() {
         check.error("E_CREDENTIALS_URI", path, &[], "not a place that credentials are read from", format!("write {PLACES}"));
     }

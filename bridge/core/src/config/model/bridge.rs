@@ -226,6 +226,10 @@ pub struct Http {
     /// Web origins that may call the admin interface and the monitor, such as `https://ops.example.com`. `*` is refused. The status page of this
     /// process, at its monitor's own address, may always.
     pub cors_origins: Vec<String>,
+    /// Networks of the proxies and load balancers before the admin interface and the port of HTTP receivers, such as `10.0.0.0/16`. From these alone `X-Forwarded-For` is
+    /// believed: the right-most address in it that is in none of them is the client's, by which wrong keys are counted and which the log tells. Left
+    /// out: the other end of the connection is the client, so behind a load balancer all its clients are one.
+    pub trusted_proxies: Vec<String>,
     /// Certificate chain (PEM) of the admin interface and the monitor, which then speak TLS alone; only together with `tls_key_file`. A changed file is
     /// used within seconds. The port between replicas stays plain: they know each other by address, which no certificate names.
     pub tls_cert_file: Option<String>,
@@ -244,6 +248,7 @@ impl Default for Http {
             admin_keys: Vec::new(),
             monitor_api_key: None,
             cors_origins: Vec::new(),
+            trusted_proxies: Vec::new(),
             tls_cert_file: None,
             tls_key_file: None,
         }

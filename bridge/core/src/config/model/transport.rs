@@ -366,7 +366,7 @@ pub struct ReceiverOptions {
     pub init_timeout: Span,
     /// The first pause after a failed poll; it doubles up to 30s.
     pub poll_backoff: Span,
-    /// Where credentials are read from: `file://` or `pms://`.
+    /// SQS: refused. Credentials come from the usual AWS chain, or from `profile`.
     pub credentials_uri: Option<String>,
     /// After how many receives a message counts as poison; 0 for never.
     pub poison_max_receives: u32,
@@ -450,7 +450,7 @@ pub struct SenderOptions {
     /// SQS: the largest message, attributes included, in bytes. Left out: 1048576.
     #[schemars(range(min = 1, max = 1_048_576))]
     pub max_message_bytes: Option<u32>,
-    /// SQS: where credentials are read from: `file://` or `pms://`. Left out: the usual AWS chain.
+    /// SQS: refused. Credentials come from the usual AWS chain.
     pub credentials_uri: Option<String>,
     /// MQTT: the topic of messages that the address of their binding does not fit: they do not have a header that it names, or what it comes to is no topic. Left out: such messages are dead-lettered, or treated as `on_permanent_failure` says.
     pub default_topic: Option<String>,

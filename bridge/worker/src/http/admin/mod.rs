@@ -8,7 +8,7 @@ pub use operation::Operation;
 
 use super::auth::ApiKey;
 use super::origins::{Origins, cross_origin};
-use super::serve::Peer;
+use super::serve::client;
 use crate::fleet::Fleet;
 use crate::ingress::Ingress;
 use crate::secrets::Token;
@@ -24,6 +24,7 @@ use axum::routing::{MethodRouter, get, post};
 use axum::{Extension, Json, Router};
 use causeway_core::guesses::Guesses;
 use causeway_core::outcome::Fault;
+use causeway_core::proxies::Proxies;
 use causeway_core::redrive::Routes;
 use causeway_duties::redrive::Ports;
 use causeway_ports::{Clock, DeadLetters};
@@ -38,6 +39,8 @@ pub const PREFIX: &str = "/api/v1/admin";
 
 /// How long a request may take; a redrive ends before and says where to go on.
 pub const REQUEST: Duration = Duration::from_secs(30);
+/// When the connection ends that a request came by, answered or not.
+pub const CONNECTION_OF_REQUEST: Duration = Duration::from_secs(35);
 
 /// A message of a mebibyte as base64, and what is told about it.
 const MAX_BODY_BYTES: usize = 2 * 1024 * 1024;
@@ -93,6 +96,8 @@ pub struct Admin {
     keys: Arc<[NamedKey]>,
     guesses: Arc<Mutex<Guesses>>,
     origins: Origins,
+    proxies: Proxies,
+    patience: Duration,
     desk: Arc<Desk>,
 }
 
@@ -106,15 +111,32 @@ impl core::fmt::Debug for Admin {
 #[derive(Clone, Debug)]
 struct Caller(Arc<str>);
 
+/// From where.
+#[derive(Clone, Copy, Debug)]
+struct From(IpAddr);
+
 impl Admin {
     /// For whoever has one of `keys`, from pages of `origins` too.
     #[must_use]
     pub fn new(keys: Vec<NamedKey>, origins: Origins, desk: Desk) -> Self {
-        Self { keys: keys.into(), guesses: Arc::default(), origins, desk: Arc::new(desk) }
+        Self { keys: keys.into(), guesses: Arc::default(), origins, proxies: Proxies::default(), patience: REQUEST, desk: Arc::new(desk) }
+    }
+
+    /// Behind these proxies.
+    #[must_use]
+    pub fn behind(self, proxies: Proxies) -> Self {
+        Self { proxies, ..self }
+    }
+
+    /// Every request is answered within this time.
+    #[must_use]
+    pub fn within(self, patience: Duration) -> Self {
+        Self { patience, ..self }
     }
 
     /// Its routes: one for every [`Operation`], and no other.
     pub fn router(self) -> Router {
+        let patience = self.patience;
         let mut operations = Router::new();
         for operation in Operation::ALL {
             let noted = middleware::from_fn(move |request: Request, next: Next| note(operation, request, next));
@@ -123,6 +145,7 @@ impl Admin {
         operations
             .fallback(|| async { refusal(StatusCode::NOT_FOUND, "NO_SUCH_PAGE", "no such page") })
             .layer(middleware::from_fn_with_state(self.clone(), authorize))
+            .layer(middleware::from_fn(move |request, next| within(patience, request, next)))
             .layer(middleware::from_fn_with_state(self.origins.clone(), cross_origin))
             .layer(middleware::map_response(harden))
             .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
@@ -144,6 +167,14 @@ fn handler(operation: Operation) -> MethodRouter<Admin> {
     }
 }
 
+/// A request that takes too long is answered like any other that is refused: in JSON, and so that the page that made it may read it.
+async fn within(patience: Duration, request: Request, next: Next) -> Response {
+    tokio::time::timeout(patience, next.run(request)).await.unwrap_or_else(|_| {
+        let message = format!("not answered within {} s; what was begun may go on: look before you ask again", patience.as_secs());
+        refusal(StatusCode::REQUEST_TIMEOUT, "TOO_LATE", message)
+    })
+}
+
 async fn document() -> Response {
     ([(header::CONTENT_TYPE, "application/json")], DOCUMENT).into_response()
 }
@@ -160,7 +191,8 @@ async fn harden(mut response: Response) -> Response {
 /// Before anything is read: who has no key learns nothing, not even which pages there are. Whoever gave wrong ones too often waits, with a right one too:
 /// else the answer would tell which one is right.
 async fn authorize(State(admin): State<Admin>, mut request: Request, next: Next) -> Response {
-    let address = peer(&request);
+    let address = client(&request, &admin.proxies);
+    request.extensions_mut().insert(From(address));
     let now = admin.desk.clock.now();
     let shut_out = admin.guesses.lock().unwrap_or_else(PoisonError::into_inner).shut_out(address, now);
     if let Some(left) = shut_out {
@@ -193,13 +225,9 @@ fn caller(keys: &[NamedKey], headers: &HeaderMap) -> Option<Arc<str>> {
     keys.iter().fold(None, |found, named| if named.key.admits(headers) { Some(Arc::clone(&named.name)) } else { found })
 }
 
-fn peer(request: &Request) -> IpAddr {
-    request.extensions().get::<Peer>().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.0)
-}
-
 /// Logs who did what, and how it ended.
 async fn note(operation: Operation, request: Request, next: Next) -> Response {
-    let address = peer(&request);
+    let address = request.extensions().get::<From>().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |from| from.0);
     let key = request.extensions().get::<Caller>().map(|caller| Arc::clone(&caller.0)).unwrap_or_default();
     let path = request.uri().path().to_owned();
     let mut line = AuditLine { operation, key, path, address, outcome: None };

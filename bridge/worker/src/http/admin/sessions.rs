@@ -1,25 +1,21 @@
 //! Sessions and routes: list, put a message in, hand over.
 
-use super::{Admin, body, failed, invalid, ok, refusal};
+use super::{Admin, failed, invalid, ok, refusal};
+use crate::http::posts::IDEMPOTENCY_KEY;
 use crate::ingress::Refused;
 use crate::status::{BridgeStatus, RouteStatus, SessionRole, SessionStatus};
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse as _, Response};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use causeway_core::dispatch::is_topic;
-use causeway_core::message::{Message, Properties};
+use causeway_core::ingress::{Envelope, EnvelopeError};
+use causeway_core::message::Message;
 use causeway_core::outcome::FaultCode;
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 /// Bytes of a payload.
 const MAX_PAYLOAD: usize = 1024 * 1024;
-/// Characters of what the sender calls a message.
-const MAX_NAME: usize = 128;
 
 pub(super) async fn routes(State(admin): State<Admin>) -> Response {
     let status = admin.desk.status.snapshot();
@@ -42,61 +38,21 @@ pub(super) async fn routes(State(admin): State<Admin>) -> Response {
     ok(json!({ "routes": status.routes.iter().map(view).collect::<Vec<_>>() }))
 }
 
-/// A message, as an operator writes it.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Written {
-    topic: String,
-    payload: Option<String>,
-    payload_base64: Option<String>,
-    content_type: Option<String>,
-    expiry_seconds: Option<u32>,
-    #[serde(default)]
-    headers: Vec<(String, String)>,
-    id: Option<String>,
+/// A message in the form of those that are posted to receivers.
+fn written(headers: &HeaderMap, bytes: &[u8], receiver: &str) -> Result<(Message, Option<String>), EnvelopeError> {
+    let envelope = Envelope::parse(bytes)?;
+    let key = headers.get(IDEMPOTENCY_KEY).map(HeaderValue::to_str).transpose().map_err(|_| EnvelopeError::Id)?;
+    let id = envelope.id_with(key)?;
+    Ok((envelope.message(receiver, id.as_deref())?, id))
 }
 
-impl Written {
-    fn message(self) -> Result<Message, (&'static str, &'static str)> {
-        let payload = match (self.payload, self.payload_base64) {
-            (Some(text), None) => text.into_bytes(),
-            (None, Some(base64)) => STANDARD.decode(base64).map_err(|_| ("payload_base64", "base64 with padding is expected"))?,
-            (None, None) => return Err(("payload", "`payload` or `payload_base64` is missing")),
-            (Some(_), Some(_)) => return Err(("payload", "`payload` or `payload_base64` is expected, not both")),
-        };
-        if payload.len() > MAX_PAYLOAD {
-            return Err(("payload", "1 MiB at most"));
-        }
-        if !is_topic(&self.topic) {
-            return Err(("topic", "a topic without wildcards is expected"));
-        }
-        if self.id.as_ref().is_some_and(|id| id.is_empty() || id.chars().count() > MAX_NAME) {
-            return Err(("id", "1 to 128 characters are expected"));
-        }
-        Ok(Message {
-            topic: self.topic,
-            payload: payload.into(),
-            qos: 1,
-            retain: false,
-            properties: Properties {
-                content_type: self.content_type,
-                expiry_seconds: self.expiry_seconds,
-                user: self.headers,
-                ..Properties::default()
-            },
-        })
-    }
-}
-
-pub(super) async fn inject(State(admin): State<Admin>, Path(route): Path<String>, bytes: Bytes) -> Response {
-    let written: Written = match body(&bytes) {
+pub(super) async fn inject(State(admin): State<Admin>, Path(route): Path<String>, headers: HeaderMap, bytes: Bytes) -> Response {
+    // Of a route that is not there the message is looked at first, like that of any other.
+    let receiver = admin.desk.ingress.receiver(&route).unwrap_or(&route);
+    let (message, name) = match written(&headers, &bytes, receiver) {
+        Ok((message, _)) if message.payload.len() > MAX_PAYLOAD => return invalid("payload", "1 MiB at most"),
         Ok(written) => written,
-        Err(response) => return *response,
-    };
-    let name = written.id.clone();
-    let message = match written.message() {
-        Ok(message) => message,
-        Err((field, wrong)) => return invalid(field, wrong),
+        Err(wrong) => return invalid(wrong.field(), &wrong.to_string()),
     };
     match admin.desk.ingress.take(&route, &message, name.as_deref()).await {
         Ok(accepted) if accepted.entries.is_empty() => ok(json!({ "status": "filtered", "ids": [] })),

@@ -3,6 +3,7 @@
 import * as charts from "./charts.js";
 import { at, bytes, cell, count, make, number, rows, span, sum } from "./dom.js";
 import * as fleet from "./fleet.js";
+import * as flow from "./flow.js";
 import * as letters from "./letters.js";
 
 const POLL_MS = 1000;
@@ -110,6 +111,7 @@ function show(answer) {
     cell(count(s.source.unacknowledged), "n"),
     cell(s.last_fault ? `${s.last_fault.doing}: ${s.last_fault.code}, ${s.last_fault.detail} (${span(status.taken_at - s.last_fault.at)} ago)` : "–", "wrap"),
   ]), "no session has started");
+  flow.show(status.sessions);
   rows(at("routes"), accounts.map((r) => [
     cell(r.id), cell(rate([r.id], "received"), "n"), cell(rate([r.id], "delivered"), "n"),
     ...["received", "mailed", "recovered", "delivered"].map((k) => cell(count(r[k]), "n")),
