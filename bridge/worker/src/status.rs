@@ -5,11 +5,12 @@
 
 pub use crate::levels::{ProcessRole, ReadinessLevel, ServiceLevel};
 use causeway_core::drain::breaker::Circuit;
+pub use causeway_core::drops::{DropReason, FilterCause};
 use causeway_core::fleet::FleetView;
+use causeway_core::flow::quota::NodeCounters;
 use causeway_core::flow::sender::SenderPhase;
 use causeway_core::identity::Epoch;
 use causeway_core::member::LeaseCounters;
-pub use causeway_core::metrics::DropReason;
 use causeway_core::metrics::{FailoverCause, FailoverStart};
 use causeway_core::outcome::{Fault, FaultCode};
 use causeway_core::units::{Instant, UnixMillis};
@@ -131,6 +132,24 @@ pub struct OutboxDepth {
     pub oldest_received_at: Option<UnixMillis>,
 }
 
+/// A session's part in the budget of the whole bridge.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct QuotaStatus {
+    /// The budget's name.
+    pub name: String,
+    /// Tokens and seconds, as they were written.
+    pub rate: String,
+    /// Tokens at hand.
+    pub tokens_local: u64,
+    /// Whether the budget's store cannot be asked.
+    pub degraded: bool,
+    /// Since when the notice stands that the budget is spent.
+    pub reached_since: Option<UnixMillis>,
+    /// What it did since the start of the process.
+    #[serde(skip)]
+    pub counters: NodeCounters,
+}
+
 /// What the sender of one binding of a route does.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SenderStatus {
@@ -203,6 +222,8 @@ pub struct SessionStatus {
     pub parked: u64,
     /// Messages that lacked the key of a limit, once for each such limit.
     pub limit_keys_missing: u64,
+    /// Its part in the budget of the whole bridge; `None` where there is none.
+    pub quota: Option<QuotaStatus>,
     /// What its senders do, in the order of the routes and their bindings.
     pub senders: Vec<SenderStatus>,
     /// Whether nothing is received because no destination takes anything.
@@ -325,8 +346,10 @@ pub struct RouteStatus {
     /// Kept as dead letters, by the fault's code.
     #[serde(serialize_with = "by_code")]
     pub dead_lettered: BTreeMap<FaultCode, u64>,
-    /// Dropped, by reason.
+    /// Lost, by reason; without those that expired.
     pub dropped: BTreeMap<DropReason, u64>,
+    /// Taken out of the stream, as the configuration wants.
+    pub filtered: BTreeMap<FilterCause, u64>,
     /// Expired where the route says `on_expired: drop`.
     pub expired: u64,
     /// Received and given up unacknowledged, because their connection ended before they were persisted: the broker sends them again.
@@ -363,6 +386,7 @@ impl RouteStatus {
             self.delivered,
             self.dead_lettered_total(),
             self.dropped_total(),
+            self.filtered_total(),
             self.expired,
             self.returned,
             self.handed_over,
@@ -386,6 +410,9 @@ impl RouteStatus {
         for (reason, count) in &other.dropped {
             *self.dropped.entry(*reason).or_default() += count;
         }
+        for (cause, count) in &other.filtered {
+            *self.filtered.entry(*cause).or_default() += count;
+        }
         self.expired += other.expired;
         self.returned += other.returned;
         self.handed_over += other.handed_over;
@@ -404,6 +431,12 @@ impl RouteStatus {
     #[must_use]
     pub fn dead_lettered_total(&self) -> u64 {
         self.dead_lettered.values().sum()
+    }
+
+    /// What was taken out of the stream for every cause.
+    #[must_use]
+    pub fn filtered_total(&self) -> u64 {
+        self.filtered.values().sum()
     }
 
     /// Drops of every reason.

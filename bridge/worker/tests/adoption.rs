@@ -120,6 +120,7 @@ impl Process {
             outbox: Some(Arc::clone(&world.outbox) as Arc<dyn Outbox>),
             acknowledge: Order::OfArrival,
             arrival_limits: Vec::new(),
+            quota: None,
             lanes: 1,
             mailbox: None,
             limits: LogLimits::default(),

@@ -102,6 +102,7 @@ impl Member {
             outbox: Some(Arc::clone(outbox)),
             acknowledge: Order::OfArrival,
             arrival_limits: Vec::new(),
+            quota: None,
             lanes: 1,
             mailbox: None,
             limits: LogLimits::default(),

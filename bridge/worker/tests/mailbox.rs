@@ -86,6 +86,7 @@ fn start<S: LogStore + 'static>(
         outbox: Some(Arc::clone(store) as Arc<dyn Outbox>),
         acknowledge: Order::OfArrival,
         arrival_limits: Vec::new(),
+        quota: None,
         lanes: LANES,
         mailbox: Some(MailboxParts {
             store: Arc::clone(store) as Arc<dyn Mailbox>,

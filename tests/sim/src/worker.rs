@@ -421,6 +421,8 @@ fn owner_options(name: String, ttl: Duration, knobs: &Knobs, rng: &mut Rng) -> O
         epoch: None,
         acknowledge: Order::OfArrival,
         limits: Vec::new(),
+        quota: None,
+        store: None,
         lanes: knobs.lanes,
         mailbox_poll: knobs.mailbox_poll.map(Duration::from_nanos),
         retire_when_drained: false,

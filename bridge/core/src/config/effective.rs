@@ -625,6 +625,13 @@ impl Stores {
         self.lease.as_ref().map(LeaseStore::backend)
     }
 
+    /// Where the ledger of drops is kept; `None`: in memory.
+    #[must_use]
+    pub fn ledger_backend(&self) -> Option<StoreBackend> {
+        let store = self.ledger.as_ref()?;
+        Some(backend(store.kind, store.options.path.as_deref(), store.options.table_name.as_deref(), "causeway-ledger"))
+    }
+
     /// Where subscription histories are kept.
     #[must_use]
     pub fn subscription_backend(&self) -> Option<StoreBackend> {

@@ -651,6 +651,14 @@ impl Drain {
         gone
     }
 
+    /// Takes out the oldest entry of `leg` that `is_its` means, but for what is being sent or parked; the caller's to settle.
+    pub fn take_oldest(&mut self, leg: usize, is_its: impl Fn(&Item) -> bool) -> Option<Item> {
+        let unsent = self.legs.get(leg).into_iter().flat_map(Sending::unsent);
+        let turn = self.waiting.values().chain(unsent).filter(|item| is_its(item)).map(|item| item.turn).min()?;
+        let waiting = self.waiting.extract_if(.., |_, item| item.turn == turn).map(|(_, item)| item).next();
+        waiting.or_else(|| self.legs.get_mut(leg)?.extract(|item| item.turn == turn).pop())
+    }
+
     /// The ids of entries in memory, for tests and counting.
     pub fn ids(&self) -> impl Iterator<Item = Id128> + '_ {
         self.waiting

@@ -60,6 +60,8 @@ fn options() -> (MemberOptions, OwnerOptions) {
         epoch: None,
         acknowledge: Order::OfArrival,
         limits: Vec::new(),
+        quota: None,
+        store: None,
         lanes: 1,
         mailbox_poll: None,
         retire_when_drained: false,

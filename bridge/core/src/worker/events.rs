@@ -2,7 +2,9 @@
 
 use crate::dead_letter::DeadLetter;
 use crate::drain::{BatchId, ParkId};
+use crate::drops::Dropped;
 use crate::flow::Reason;
+use crate::flow::quota::{QuotaCall, QuotaReply};
 use crate::flow::sender::SenderLink;
 use crate::identity::{ConnectionEpoch, DeliveryId, Epoch, LaneId};
 use crate::log::writer::WriterEnd;
@@ -63,6 +65,12 @@ pub enum Event {
     MailRead(Result<Vec<Mail>, Fault>),
     /// Somebody says that there is mail. Only a reason to look.
     MailHint,
+    /// The store of the bridge's budget answered.
+    Quota(QuotaReply),
+    /// So many nodes draw from the bridge's budget, as the members tell.
+    QuotaNodes(u32),
+    /// Somebody has seen the notice that the budget is spent.
+    QuotaSeen,
     /// Time went by.
     Tick,
     /// Stop: make durable what was taken in, send until `drain_until`, then end.
@@ -107,6 +115,8 @@ pub enum Effect {
         /// The letter.
         letter: Box<DeadLetter>,
     },
+    /// Call the store of the bridge's budget; the answer comes back as [`Event::Quota`]. One call of a kind is under way at a time.
+    Quota(QuotaCall),
     /// Flush the acknowledgements and close the source.
     CloseSource,
     /// Nothing to do, something to count.
@@ -173,6 +183,8 @@ pub enum Observation {
         leg: usize,
         /// Why.
         code: FaultCode,
+        /// What is told of it.
+        dropped: Box<Dropped>,
     },
     /// An entry was dropped, as its route's policy wants.
     Dropped {
@@ -180,6 +192,8 @@ pub enum Observation {
         leg: usize,
         /// Why.
         code: FaultCode,
+        /// What is told of it.
+        dropped: Box<Dropped>,
     },
     /// A message waits until a limit admits it, and everything that came later behind it.
     HeldUp {
@@ -206,6 +220,8 @@ pub enum Observation {
         leg: usize,
         /// Which kind of limit.
         reason: Reason,
+        /// What is told of it.
+        dropped: Box<Dropped>,
     },
     /// The circuit breaker of a leg opened: nothing is sent for a while.
     CircuitOpened {
@@ -217,6 +233,8 @@ pub enum Observation {
         /// The index of the leg.
         leg: usize,
     },
+    /// The budget of the whole bridge is spent, and a message waits for it. Told once, until it was acknowledged or its time is over.
+    QuotaReached,
     /// A call to the log's store failed and will be repeated.
     StoreFault(Fault),
     /// The dead-letter store refused a letter; it is tried again.

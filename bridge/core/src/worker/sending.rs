@@ -7,6 +7,7 @@ use super::{Doomed, MAX_PARKS, Owner, Stage};
 use crate::dead_letter::DeadLetter;
 use crate::drain::breaker::SendEnd;
 use crate::drain::{BatchId, Item, Origin, ParkId};
+use crate::drops::{DropOutcome, Dropped};
 use crate::identity::{LaneId, Place, Position};
 use crate::message::{Entry, Refusal};
 use crate::outcome::{Fault, FaultClass, FaultCode, Outcome};
@@ -69,6 +70,9 @@ impl Owner {
             return;
         }
         let attempts = lane.loader.take_attempts(place.position);
+        if inherited {
+            self.store_added(&entry);
+        }
         if let Some(counters) = self.counters.get_mut(leg) {
             if inherited {
                 counters.recovered += 1;
@@ -85,16 +89,17 @@ impl Owner {
     /// Takes an entry into memory, to be sent unless something is against it. `inherited`: a former owner left it.
     pub(super) fn admit(&mut self, now: Instant, wall: UnixMillis, origin: Origin, entry: Arc<Entry>, attempts: u32, inherited: bool) {
         let leg = self.leg_of(&entry);
+        let makes_room = self.has_to_make_room(origin, &entry);
         let options = self.options.legs.get(leg);
         let size = options.map_or(0, |options| (options.size_of)(&entry));
-        let refusal = match options {
+        let refusal = makes_room.or_else(|| match options {
             None => Some(self.unknown(&entry)),
             Some(options) if entry.refusal.is_none() && size > options.limits.entry_bytes => {
                 let detail = format!("{size} bytes with attributes; the destination takes {}", options.limits.entry_bytes);
                 Some(Fault::new(FaultCode::PayloadTooLarge, detail))
             }
-            Some(_) => entry.refusal.as_ref().map(Refusal::fault).or_else(|| expired(&entry, wall)),
-        };
+            Some(_) => entry.refusal.as_ref().map(Refusal::fault).or_else(|| expired(&entry, attempts, wall)),
+        });
         let mut item =
             Item { origin, turn: 0, entry, leg, size, attempts, first_attempt: None, ready_at: now, key: None, inherited, round: None };
         match refusal {
@@ -137,14 +142,14 @@ impl Owner {
             // No list where no lane is stuck, which is nearly always.
             let limits: Vec<Option<Position>> =
                 if self.lanes.iter().any(|lane| limit(lane).is_some()) { self.lanes.iter().map(limit).collect() } else { Vec::new() };
-            let launch = self.drain.launch(now, eager, &limits, |item| expired(&item.entry, wall).is_some());
+            let launch = self.drain.launch(now, eager, &limits, |item| expired(&item.entry, item.attempts, wall).is_some());
             let dropped = self.settle_limited(now);
             let Some(launch) = launch else {
                 // What stood behind it may be ready now.
                 if dropped { continue } else { break }
             };
             for item in launch.expired {
-                if let Some(fault) = expired(&item.entry, wall) {
+                if let Some(fault) = expired(&item.entry, item.attempts, wall) {
                     self.doom(now, item, fault);
                 }
             }
@@ -254,6 +259,10 @@ impl Owner {
         if fault.code == FaultCode::Throttled {
             return self.throttled(now, item, fault);
         }
+        if let Some(fault) = self.has_to_make_room(item.origin, &item.entry) {
+            self.doom(now, item, fault);
+            return;
+        }
         let (pause, exhausted) = self.retry_of(now, &item, &fault);
         // A queue that is gone or a permission that is missing concerns every message: somebody gets the budget to mend it.
         if exhausted && fault.code.class() == FaultClass::Permanent {
@@ -282,6 +291,9 @@ impl Owner {
             FaultCode::MessageExpired => leg.policy.on_expired,
             // It was kept for that alone.
             FaultCode::MessageFiltered => Fate::DeadLetter,
+            FaultCode::Trimmed => self.fate_of_trimmed(),
+            // Whoever wants it lost has another policy for that.
+            FaultCode::StoreFull => Fate::DeadLetter,
             _ => leg.policy.on_permanent_failure,
         });
         match fate {
@@ -290,10 +302,16 @@ impl Owner {
                 if let Some(counters) = self.counters.get_mut(item.leg) {
                     if fault.code == FaultCode::MessageExpired { counters.expired += 1 } else { counters.dropped += 1 }
                 }
-                self.effects.push(Effect::Observe(Observation::Dropped { leg: item.leg, code: fault.code }));
+                let dropped = self.dropped(&item, &fault, DropOutcome::Lost);
+                self.effects.push(Effect::Observe(Observation::Dropped { leg: item.leg, code: fault.code, dropped }));
                 self.finish(now, &item);
             }
         }
+    }
+
+    /// What is told of an item that is given up.
+    fn dropped(&self, item: &Item, fault: &Fault, outcome: DropOutcome) -> Box<Dropped> {
+        Box::new(Dropped::of(&item.entry, fault, outcome, item.leg >= self.options.legs.len()))
     }
 
     pub(super) fn park(&mut self, now: Instant, wall: UnixMillis) {
@@ -320,7 +338,8 @@ impl Owner {
                 if let Some(counters) = self.counters.get_mut(item.leg) {
                     counters.dead_lettered += 1;
                 }
-                self.effects.push(Effect::Observe(Observation::DeadLettered { leg: item.leg, code: fault.code }));
+                let dropped = self.dropped(&item, &fault, DropOutcome::DeadLettered);
+                self.effects.push(Effect::Observe(Observation::DeadLettered { leg: item.leg, code: fault.code, dropped }));
                 self.finish(now, &item);
             }
             // The letter is written again until it stands: an entry is never given up without one.
@@ -334,6 +353,9 @@ impl Owner {
     }
 
     fn finish(&mut self, now: Instant, item: &Item) {
+        if item.origin.delivery().is_none() {
+            self.store_removed(&item.entry);
+        }
         match item.origin {
             Origin::Log(place) => {
                 if let Some(lane) = self.lanes.get_mut(place.lane.index()) {
@@ -357,7 +379,11 @@ impl Owner {
     }
 }
 
-fn expired(entry: &Entry, wall: UnixMillis) -> Option<Fault> {
+/// Why an entry that was tried `attempts` times is not sent any more, where its time is over. One whose publisher gave it no time at all is sent once.
+fn expired(entry: &Entry, attempts: u32, wall: UnixMillis) -> Option<Fault> {
     let at = entry.expires_at.filter(|at| wall >= *at)?;
+    if attempts == 0 && entry.message.properties.expiry_seconds == Some(0) {
+        return None;
+    }
     Some(Fault::new(FaultCode::MessageExpired, format!("expired {} ms ago", wall.since(at).as_millis())))
 }

@@ -255,6 +255,10 @@ fn what_is_refused_for_good_is_dropped_and_counted_where_the_policy_says_so() {
     rig.deliver("in", message("bad"));
     rig.run_to_rest();
     assert_eq!((rig.counters(0).dropped, rig.letters.len()), (1, 0));
+    let told = rig.observations.iter().find_map(|seen| if let Observation::Dropped { dropped, .. } = seen { Some(dropped) } else { None });
+    let told = told.expect("it is told");
+    assert_eq!((told.reason.as_str(), told.direction.as_str(), told.outcome.as_str()), ("target_rejected", "egress", "lost"));
+    assert_eq!((&*told.route, told.key.as_str(), told.topic.as_str(), told.qos), ("r", "b", "t", 1));
     assert_eq!(rig.store.effective_head(), rig.store.tail());
 }
 

@@ -160,7 +160,10 @@ fn what_is_refused_for_good_or_expired_is_acknowledged_once_the_letter_stands_or
     let mut rig = Rig::opened(options, Store::default());
     let mut expired = message("late");
     expired.properties.expiry_seconds = Some(0);
+    // It has one attempt.
+    rig.on_send = Box::new(|_, _| refused(FaultCode::Unavailable));
     rig.deliver("in", expired);
+    rig.run_to_rest();
     assert_eq!((acked(&rig), rig.counters(0).expired), (1, 1));
 }
 

@@ -96,8 +96,12 @@ const fn remedy(code: FaultCode) -> &'static str {
         | FaultCode::HopLimit
         | FaultCode::MessageFiltered
         | FaultCode::SubscriptionRemoved
+        | FaultCode::Trimmed
+        | FaultCode::StoreFull
         | FaultCode::MessageExpired
-        | FaultCode::PoisonMessage => "look at the message",
+        | FaultCode::PoisonMessage
+        | FaultCode::Trimmed
+        | FaultCode::StoreFull => "look at the message",
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::Metrics;
 use crate::parts::NamedSinks;
-use crate::status::{BridgeStatus, RouteStatus, SessionStatus, StatusBoard};
+use crate::status::{BridgeStatus, QuotaStatus, RouteStatus, SessionStatus, StatusBoard};
 use causeway_core::flow::Reason;
 use causeway_core::metrics::{Kind, Metric, PEER_CODES};
 use causeway_core::units::UnixMillis;
@@ -89,6 +89,9 @@ impl Collector {
             self.set(Metric::LeaseRenewFailures, labels, lease.counters.renew_failures);
             self.set(Metric::BrokerHealthStepDowns, labels, lease.counters.broker_step_downs);
         }
+        if let Some(quota) = &session.quota {
+            self.quota(&session.id, quota);
+        }
         self.set(Metric::AdoptedLogs, labels, session.adopted_logs);
         self.set(Metric::AdmissionPaused, labels, u64::from(session.paused));
         self.limits(session);
@@ -107,6 +110,22 @@ impl Collector {
         self.set(Metric::SubscriptionsRefused, labels, source.refusals);
         self.set(Metric::SubscriptionsQuarantined, labels, source.quarantined);
         self.set(Metric::MqttUnmatchedHeld, labels, source.unmatched_held);
+    }
+
+    fn quota(&self, session: &str, quota: &QuotaStatus) {
+        let (labels, counters) = (&[session], &quota.counters);
+        self.set(Metric::QuotaTokensLocal, labels, quota.tokens_local);
+        self.set(Metric::QuotaCharged, labels, counters.charged);
+        self.set(Metric::QuotaUnmetered, labels, counters.unmetered);
+        self.set(Metric::QuotaReturned, labels, counters.returned);
+        self.set(Metric::QuotaDegraded, labels, u64::from(quota.degraded));
+        self.set(Metric::QuotaReached, labels, u64::from(quota.reached_since.is_some()));
+        for (result, count) in counters.draws() {
+            self.set(Metric::QuotaDraws, &[session, result], count);
+        }
+        for (cause, count) in counters.failures() {
+            self.set(Metric::QuotaFailures, &[session, cause], count);
+        }
     }
 
     fn limits(&self, session: &SessionStatus) {
@@ -147,6 +166,9 @@ impl Collector {
         }
         for (reason, &count) in &route.dropped {
             self.set(Metric::MessagesDropped, &[id, reason.as_str()], count);
+        }
+        for (cause, &count) in &route.filtered {
+            self.set(Metric::MessagesFiltered, &[id, cause.as_str()], count);
         }
     }
 
@@ -212,7 +234,7 @@ impl Collector {
 /// Whether a metric's value is counted here (and not observed): its declaration is a counter or a gauge.
 #[must_use]
 pub fn is_collected(metric: Metric) -> bool {
-    metric.definition().kind != Kind::Histogram && !matches!(metric, Metric::Appends | Metric::SendResults)
+    metric.definition().kind != Kind::Histogram && !matches!(metric, Metric::Appends | Metric::SendResults | Metric::DroppedMessages)
 }
 
 const fn float(count: u64) -> f64 {

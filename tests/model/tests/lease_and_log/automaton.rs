@@ -181,7 +181,7 @@ fn output(effect: Effect) -> Option<Output> {
         Effect::CloseSource => Output::Close,
         Effect::Observe(Observation::Opened { .. }) => Output::Opened,
         Effect::Finished(end) => Output::Finished(end),
-        Effect::Observe(_) | Effect::ReadMail { .. } => return None,
+        Effect::Observe(_) | Effect::ReadMail { .. } | Effect::Quota(_) => return None,
         Effect::Park { .. } => panic!("nothing is dead-lettered in this model"),
     })
 }
@@ -220,6 +220,8 @@ fn options(term: u64, epoch: Epoch) -> OwnerOptions {
         epoch: Some(epoch),
         acknowledge: Order::OfArrival,
         limits: Vec::new(),
+        quota: None,
+        store: None,
         lanes: 1,
         mailbox_poll: None,
         retire_when_drained: false,

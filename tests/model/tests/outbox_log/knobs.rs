@@ -179,6 +179,8 @@ pub fn options(nth: usize, epoch: Option<Epoch>, lanes: u32, adopts: bool, row_b
         epoch,
         acknowledge: Order::OfArrival,
         limits: Vec::new(),
+        quota: None,
+        store: None,
         lanes,
         mailbox_poll: (!adopts).then_some(MAILBOX_POLL),
         retire_when_drained: adopts,

@@ -388,6 +388,7 @@ fn parts(host: &Host, clock: Arc<HostClock>, bits: Mutex<Rng>, stop: Cancellatio
             send_limits: Vec::new(),
         }],
         arrival_limits: Vec::new(),
+        quota: None,
         outbox: Some(Arc::clone(&shared) as Arc<dyn causeway_ports::Outbox>),
         acknowledge: Order::OfArrival,
         lanes: 1,
