@@ -65,6 +65,7 @@ struct Server {
     clock: Arc<TestClock>,
     status: StatusBoard,
     step_downs: StepDowns,
+    quota_seen: tokio::sync::watch::Sender<u64>,
     stop: CancellationToken,
 }
 
@@ -94,6 +95,7 @@ impl Server {
         let status = StatusBoard::new("b", "me", Arc::clone(&clock) as Arc<dyn Clock>);
         let stores = StoreSet::open(&config.stores, None, Purpose::Run).unwrap();
         let (stop, step_downs) = (CancellationToken::new(), StepDowns::default());
+        let quota_seen = tokio::sync::watch::Sender::default();
         let shared = Shared {
             instance_id: "me".to_owned(),
             owner: "me#1".to_owned(),
@@ -103,6 +105,7 @@ impl Server {
             hints: HintBoard::default(),
             tasks: None,
             step_downs: step_downs.clone(),
+            quota_seen: quota_seen.clone(),
             clock: Arc::clone(&clock) as Arc<dyn Clock>,
             metrics: Metrics::default(),
             secrets: Default::default(),
@@ -117,7 +120,7 @@ impl Server {
         let base = format!("{}://{}", if tls.is_some() { "https" } else { "http" }, listener.local_addr().unwrap());
         tokio::spawn(serve(listener, tls.map(ListenerTls::acceptor), router, stop.clone()));
         let client = Client::builder().no_proxy().timeout(PATIENCE).build().unwrap();
-        Self { base, client, stores, clock, status, step_downs, stop }
+        Self { base, client, stores, clock, status, step_downs, quota_seen, stop }
     }
 
     /// A request without a key.
@@ -365,6 +368,21 @@ async fn only_an_owner_with_a_lease_can_be_asked_to_step_down() {
     let (status, routes) = server.get("/routes").await;
     conforms(Operation::Routes, status, &routes);
     assert_eq!((&routes["routes"][0]["outbox"], &routes["routes"][0]["received"]), (&json!(true), &json!(10)));
+}
+
+#[tokio::test]
+async fn flow_the_notice_of_a_spent_budget_is_acknowledged_where_it_stands() {
+    let server = Server::start().await;
+    let mut told = server.quota_seen.subscribe();
+    let (status, body) = server.post("/quota/acknowledge", json!({})).await;
+    assert_eq!((status, &body["sessions"]), (StatusCode::OK, &json!([])));
+    let quota = causeway_worker::status::QuotaStatus { reached_since: Some(UnixMillis(5)), ..Default::default() };
+    server.status.publish(causeway_worker::status::SessionStatus { quota: Some(quota), ..session() }, vec![route()]);
+    let (status, body) = server.post("/quota/acknowledge", json!({})).await;
+    assert_eq!(body, json!({ "status": "acknowledged", "sessions": ["s"] }));
+    conforms(Operation::QuotaSeen, status, &body);
+    told.changed().await.unwrap();
+    assert_eq!(*told.borrow(), 2, "every loop is told");
 }
 
 #[tokio::test]

@@ -82,6 +82,8 @@ pub struct Desk {
     pub ingress: Ingress,
     /// Where sessions are asked to hand over.
     pub step_downs: StepDowns,
+    /// Counted up to tell the sessions that somebody has seen the notice of a spent budget.
+    pub quota_seen: tokio::sync::watch::Sender<u64>,
     /// The status of this process.
     pub status: StatusBoard,
     /// The bridge as a whole.
@@ -164,6 +166,7 @@ fn handler(operation: Operation) -> MethodRouter<Admin> {
         Operation::Delete => post(letters::delete),
         Operation::Sessions => get(sessions::list),
         Operation::StepDown => post(sessions::step_down),
+        Operation::QuotaSeen => post(sessions::quota_seen),
     }
 }
 
