@@ -48,6 +48,7 @@ fn options(owner: &str) -> (MemberOptions, OwnerOptions) {
         epoch: None,
         acknowledge: causeway_core::hold::Order::OfArrival,
         limits: Vec::new(),
+        quota: None,
         lanes: 1,
         mailbox_poll: None,
         retire_when_drained: false,

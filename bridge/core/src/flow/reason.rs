@@ -9,11 +9,15 @@ pub enum Reason {
     KeyLimit,
     /// The limit of a route, of all that comes by a source, or of all that goes to a destination.
     RouteLimit,
+    /// The budget of the whole bridge is spent.
+    QuotaExhausted,
+    /// The budget of the whole bridge cannot be seen, and this process has no share left.
+    QuotaUnavailable,
 }
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::KeyLimit, Self::RouteLimit];
+    pub const ALL: [Self; 4] = [Self::KeyLimit, Self::RouteLimit, Self::QuotaExhausted, Self::QuotaUnavailable];
 
     /// As metrics and people name it.
     #[must_use]
@@ -21,6 +25,8 @@ impl Reason {
         match self {
             Self::KeyLimit => "key_limit",
             Self::RouteLimit => "route_limit",
+            Self::QuotaExhausted => "quota_exhausted",
+            Self::QuotaUnavailable => "quota_unavailable",
         }
     }
 

@@ -10,6 +10,8 @@ mod fates;
 mod figures;
 mod flow_admission;
 mod flow_pacing;
+mod flow_quota;
+mod flow_sender;
 mod holding;
 mod keeping;
 mod lanes;

@@ -4,6 +4,7 @@
 use causeway_core::dead_letter::{DeadLetter, Destination};
 use causeway_core::drain::BatchLimits;
 use causeway_core::drain::retry::Backoff;
+use causeway_core::flow::quota::QuotaCall;
 use causeway_core::hold::Order;
 use causeway_core::identity::{ConnectionEpoch, DeliveryId, EntryId, Epoch, LaneId, Position, Slot};
 use causeway_core::log::parts::Assembly;
@@ -78,6 +79,7 @@ pub fn route(id: &str, receiver: &str) -> LegOptions {
         depth: None,
         breaker: None,
         send_limits: Vec::new(),
+        sender: Default::default(),
         pacing: None,
         policy: policy(),
         limits: BatchLimits { entries: 10, bytes: 262_144, entry_bytes: 200_000 },
@@ -95,6 +97,7 @@ pub fn options(nth: u64) -> OwnerOptions {
         epoch: None,
         acknowledge: Order::OfArrival,
         limits: Vec::new(),
+        quota: None,
         lanes: 1,
         mailbox_poll: None,
         retire_when_drained: false,
@@ -324,6 +327,7 @@ pub struct Rig {
     pub delivered: BTreeMap<EntryId, u32>,
     pub letters: BTreeMap<EntryId, DeadLetter>,
     pub observations: Vec<Observation>,
+    pub quota_calls: Vec<QuotaCall>,
     pub heads: Vec<Head>,
     pub calls: Calls,
     pub source_closed_at: Option<Instant>,
@@ -353,6 +357,7 @@ impl Rig {
             delivered: BTreeMap::new(),
             letters: BTreeMap::new(),
             observations: Vec::new(),
+            quota_calls: Vec::new(),
             heads: Vec::new(),
             calls: Calls::default(),
             source_closed_at: None,
@@ -447,6 +452,8 @@ impl Rig {
                 }
                 self.later(self.store_latency, Event::Parked { park, outcome });
             }
+            // A test answers the calls itself.
+            Effect::Quota(call) => self.quota_calls.push(call),
             Effect::CloseSource => {
                 assert!(self.source_closed_at.is_none(), "closed once");
                 self.source_closed_at = Some(self.now);

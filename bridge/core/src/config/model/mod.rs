@@ -11,7 +11,7 @@ mod store;
 mod transport;
 
 pub use bridge::{AdminKey, Bridge, Cluster, DeploymentMode, DrainCeiling, Evidence, Http, LogFormat, LogLevel, MetricsExporter};
-pub use flow::{Flow, FlowLimit, Inbound, LimitAction, LimitMode, LimitScope, Outbound};
+pub use flow::{Flow, FlowLimit, Inbound, LimitAction, LimitMode, LimitScope, Outbound, QuotaOptions, QuotaOutage, Resume};
 pub use policy::{AckAfter, Backoff, OnFailure, Policy};
 pub use processor::{FilterAction, FilterCondition, Mapping, Processor, ProcessorKind, ProcessorOptions, ValueType};
 pub use route::{

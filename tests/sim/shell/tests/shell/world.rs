@@ -381,6 +381,8 @@ fn parts(host: &Host, clock: Arc<HostClock>, bits: Mutex<Rng>, stop: Cancellatio
             delivery: Delivery::Logged,
             depth: None,
             breaker: None,
+            sender: String::new(),
+            flow: Default::default(),
             pacing: None,
             policy: Policy::default(),
             send_limits: Vec::new(),
@@ -422,6 +424,7 @@ fn parts(host: &Host, clock: Arc<HostClock>, bits: Mutex<Rng>, stop: Cancellatio
         status: StatusBoard::new("b", &name, Arc::clone(&clock) as Arc<dyn Clock>),
         clock,
         stop,
+        pause_source: false,
         drain_ceiling: Bridge::default().drain_ceiling(),
     }
 }

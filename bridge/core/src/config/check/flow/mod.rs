@@ -3,6 +3,7 @@
 mod inbound;
 mod limits;
 mod outbound;
+mod quota;
 
 use super::Check;
 use crate::flow::{Pairs, PairsError};
@@ -10,6 +11,7 @@ use crate::flow::{Pairs, PairsError};
 pub(super) fn check(check: &mut Check<'_>) {
     inbound::check(check);
     limits::check(check);
+    quota::check(check);
     outbound::check(check);
 }
 
