@@ -47,7 +47,7 @@ function actionsOf(template: Template, part: string): Record<string, string[]> {
 }
 
 const BRIDGE_TASK = {
-  "causeway-leases": ["DeleteItem", "DescribeTable", "DescribeTimeToLive", "GetItem", "PutItem", "Scan"],
+  "causeway-leases": ["DeleteItem", "DescribeTable", "DescribeTimeToLive", "GetItem", "PutItem", "Scan", "UpdateItem"],
   "causeway-outbox": [
     "BatchWriteItem",
     "DeleteItem",

@@ -49,6 +49,7 @@ fn options(owner: &str) -> (MemberOptions, OwnerOptions) {
         acknowledge: causeway_core::hold::Order::OfArrival,
         limits: Vec::new(),
         store: None,
+        quota: None,
         lanes: 1,
         mailbox_poll: None,
         retire_when_drained: false,

@@ -23,6 +23,7 @@ use causeway_core::config::{Secret, SecretPlace};
 use causeway_core::dead_letter::{DeadLetter, DeadLetterState};
 use causeway_core::drain::OrderKey;
 use causeway_core::drops::ledger::{LedgerLimits, LedgerRow};
+use causeway_core::flow::sender::SenderLink;
 pub use causeway_core::identity::{ConnectionEpoch, DeliveryId};
 use causeway_core::identity::{EntryId, Epoch, LaneId, LogName, Slot};
 use causeway_core::lease::row::{OwnerFacts, RawLease};
@@ -37,6 +38,7 @@ use causeway_core::units::{Instant, UnixMillis};
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use tokio::sync::watch;
 
 /// A message that the source hands over and still holds: it comes again unless it is acknowledged.
 #[derive(Clone, Debug)]
@@ -324,6 +326,17 @@ pub trait Sink: Send + Sync {
 
     /// Requests made since the start.
     fn requests(&self) -> u64;
+
+    /// What is known of the connection under it, kept up to date; a change is told where the bytes that wait pass a mark that the adapter was given, or
+    /// where something else changed. `None`: it has no connection that would pile anything up.
+    fn link(&self) -> Option<watch::Receiver<SenderLink>> {
+        None
+    }
+
+    /// How often the other side answered with each of its own codes since the start.
+    fn answers(&self) -> Vec<(u8, u64)> {
+        Vec::new()
+    }
 
     /// The same destination at `address`, where it has addresses of its own, as a broker has topics. `None`: the sender alone says where.
     fn at(&self, _address: &str) -> Option<Arc<dyn Sink>> {

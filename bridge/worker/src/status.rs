@@ -7,6 +7,8 @@ pub use crate::levels::{ProcessRole, ReadinessLevel, ServiceLevel};
 use causeway_core::drain::breaker::Circuit;
 pub use causeway_core::drops::{DropReason, FilterCause};
 use causeway_core::fleet::FleetView;
+use causeway_core::flow::quota::NodeCounters;
+use causeway_core::flow::sender::SenderPhase;
 use causeway_core::identity::Epoch;
 use causeway_core::member::LeaseCounters;
 use causeway_core::metrics::{FailoverCause, FailoverStart};
@@ -130,6 +132,47 @@ pub struct OutboxDepth {
     pub oldest_received_at: Option<UnixMillis>,
 }
 
+/// A session's part in the budget of the whole bridge.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct QuotaStatus {
+    /// The budget's name.
+    pub name: String,
+    /// Tokens and seconds, as they were written.
+    pub rate: String,
+    /// Tokens at hand.
+    pub tokens_local: u64,
+    /// Whether the budget's store cannot be asked.
+    pub degraded: bool,
+    /// Since when the notice stands that the budget is spent.
+    pub reached_since: Option<UnixMillis>,
+    /// What it did since the start of the process.
+    #[serde(skip)]
+    pub counters: NodeCounters,
+}
+
+/// What the sender of one binding of a route does.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct SenderStatus {
+    /// The sender's id.
+    pub sender: String,
+    /// The route.
+    pub route: String,
+    /// The binding.
+    pub binding: String,
+    /// What it does.
+    pub phase: SenderPhase,
+    /// For how long, in milliseconds; `None`: since the start.
+    pub phase_ms: Option<u64>,
+    /// Messages under way at most, for now.
+    pub window: u64,
+    /// Messages under way.
+    pub in_flight: u64,
+    /// Bytes under way.
+    pub unacked_bytes: u64,
+    /// Bytes that its connection was given and has not written, those of other senders of the same connection included.
+    pub pending_bytes: u64,
+}
+
 /// One session as its owner loop sees it.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct SessionStatus {
@@ -179,6 +222,12 @@ pub struct SessionStatus {
     pub parked: u64,
     /// Messages that lacked the key of a limit, once for each such limit.
     pub limit_keys_missing: u64,
+    /// Its part in the budget of the whole bridge; `None` where there is none.
+    pub quota: Option<QuotaStatus>,
+    /// What its senders do, in the order of the routes and their bindings.
+    pub senders: Vec<SenderStatus>,
+    /// Whether nothing is received because no destination takes anything.
+    pub source_paused: bool,
     /// Whether the log's store does not take what it is given: it is away, or its disk is full.
     pub store_failing: bool,
     /// Its lease; `None` where this process is the session's only candidate.
@@ -313,6 +362,12 @@ pub struct RouteStatus {
     pub circuits_opened: u64,
     /// What its circuit breaker lets through.
     pub circuit: Circuit,
+    /// Times that its senders went on after a pause with nothing under way.
+    pub resumed: u64,
+    /// Times that they did although something was.
+    pub resumed_forced: u64,
+    /// Attempts that its destinations answered by asking for less.
+    pub throttled: u64,
     /// Times that its outbox was full.
     pub outbox_full: u64,
     /// Persisted, not settled, and not being sent now.
@@ -364,6 +419,9 @@ impl RouteStatus {
         self.retries += other.retries;
         self.outbox_full += other.outbox_full;
         self.circuits_opened += other.circuits_opened;
+        self.resumed += other.resumed;
+        self.resumed_forced += other.resumed_forced;
+        self.throttled += other.throttled;
         self.circuit = self.circuit.max(other.circuit);
         self.in_outbox += other.in_outbox;
         self.in_flight += other.in_flight;

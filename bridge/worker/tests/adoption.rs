@@ -112,12 +112,15 @@ impl Process {
                 depth: None,
                 breaker: None,
                 send_limits: Vec::new(),
+                sender: String::new(),
+                flow: Default::default(),
                 pacing: None,
                 policy: Policy::default(),
             }],
             outbox: Some(Arc::clone(&world.outbox) as Arc<dyn Outbox>),
             acknowledge: Order::OfArrival,
             arrival_limits: Vec::new(),
+            quota: None,
             lanes: 1,
             mailbox: None,
             limits: LogLimits::default(),
@@ -158,6 +161,7 @@ impl Process {
             metrics: Metrics::default(),
             status: status.clone(),
             stop: stop.clone(),
+            pause_source: false,
             drain_ceiling: Bridge::default().drain_ceiling(),
         };
         let adoption = Adoption {

@@ -102,6 +102,7 @@ impl Member {
             outbox: Some(Arc::clone(outbox)),
             acknowledge: Order::OfArrival,
             arrival_limits: Vec::new(),
+            quota: None,
             lanes: 1,
             mailbox: None,
             limits: LogLimits::default(),
@@ -136,6 +137,7 @@ impl Member {
             metrics: metrics.clone(),
             status: status.clone(),
             stop: stop.clone(),
+            pause_source: false,
             drain_ceiling: Bridge::default().drain_ceiling(),
         };
         Self { status, metrics, stop, quit, url, task: tokio::spawn(run_session(parts)) }

@@ -78,12 +78,15 @@ fn start<S: LogStore + 'static>(
             depth: None,
             breaker: None,
             send_limits: Vec::new(),
+            sender: String::new(),
+            flow: Default::default(),
             pacing: None,
             policy: Policy::default(),
         }],
         outbox: Some(Arc::clone(store) as Arc<dyn Outbox>),
         acknowledge: Order::OfArrival,
         arrival_limits: Vec::new(),
+        quota: None,
         lanes: LANES,
         mailbox: Some(MailboxParts {
             store: Arc::clone(store) as Arc<dyn Mailbox>,
@@ -104,6 +107,7 @@ fn start<S: LogStore + 'static>(
         random: Arc::new(RandomBits::of_the_system),
         metrics: Metrics::default(),
         stop: stop.clone(),
+        pause_source: false,
         drain_ceiling: Bridge::default().drain_ceiling(),
     };
     (stop, tokio::spawn(run_session(parts)))

@@ -12,11 +12,15 @@ pub enum Reason {
     RouteLimit,
     /// As much of its key as may waits in the log.
     StoreFull,
+    /// The budget of the whole bridge is spent.
+    QuotaExhausted,
+    /// The budget of the whole bridge cannot be seen, and this process has no share left.
+    QuotaUnavailable,
 }
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::KeyLimit, Self::RouteLimit, Self::StoreFull];
+    pub const ALL: [Self; 5] = [Self::KeyLimit, Self::RouteLimit, Self::StoreFull, Self::QuotaExhausted, Self::QuotaUnavailable];
 
     /// As metrics and people name it.
     #[must_use]
@@ -25,6 +29,8 @@ impl Reason {
             Self::KeyLimit => "key_limit",
             Self::RouteLimit => "route_limit",
             Self::StoreFull => "store_full",
+            Self::QuotaExhausted => "quota_exhausted",
+            Self::QuotaUnavailable => "quota_unavailable",
         }
     }
 
@@ -35,6 +41,8 @@ impl Reason {
             Self::KeyLimit => DropReason::KeyLimit,
             Self::RouteLimit => DropReason::RouteLimit,
             Self::StoreFull => DropReason::StoreFull,
+            Self::QuotaExhausted => DropReason::QuotaExhausted,
+            Self::QuotaUnavailable => DropReason::QuotaUnavailable,
         }
     }
 

@@ -79,6 +79,7 @@ impl Member {
                 | worker::Effect::Acknowledge(_)
                 | worker::Effect::Send { .. }
                 | worker::Effect::Park { .. }
+                | worker::Effect::Quota(_)
                 | worker::Effect::CloseSource
                 | worker::Effect::Observe(_)) => self.effects.push(Effect::Owner { term, effect }),
             }

@@ -9,6 +9,7 @@ pub use catalog::{CATALOG, Metric};
 
 use crate::drops::{Direction, DropOutcome, DropReason, FilterCause};
 use crate::flow::Reason;
+use crate::flow::quota::NodeCounters;
 use crate::ingress::Unknown;
 use crate::outcome::FaultCode;
 
@@ -124,8 +125,16 @@ pub enum Label {
     PostResult,
     /// Why nobody is known to own a session.
     UnknownOwner,
+    /// What a draw from the bridge's budget brought.
+    DrawResult,
+    /// Why a call to its store failed.
+    DrawFailure,
     /// Which kind of limit made a message wait.
     LimitReason,
+    /// Whether something was still under way.
+    Forced,
+    /// The reason in an acknowledgement.
+    PeerCode,
 }
 
 impl Label {
@@ -147,6 +156,10 @@ impl Label {
             Self::Receiver => "receiver",
             Self::PostResult => "result",
             Self::UnknownOwner | Self::LimitReason => "reason",
+            Self::DrawResult => "result",
+            Self::DrawFailure => "cause",
+            Self::Forced => "forced",
+            Self::PeerCode => "code",
         }
     }
 
@@ -168,6 +181,10 @@ impl Label {
             Self::Receiver => "Receiver",
             Self::PostResult => "Result",
             Self::UnknownOwner | Self::LimitReason => "Reason",
+            Self::DrawResult => "Result",
+            Self::DrawFailure => "Cause",
+            Self::Forced => "Forced",
+            Self::PeerCode => "Code",
         }
     }
 
@@ -188,11 +205,28 @@ impl Label {
             Self::FailoverCause => Some(FailoverCause::ALL.iter().map(|cause| cause.as_str()).collect()),
             Self::FailoverStart => Some(FailoverStart::ALL.iter().map(|start| start.as_str()).collect()),
             Self::PostResult => Some(PostResult::ALL.iter().map(|result| result.as_str()).collect()),
+            Self::Forced => Some(vec!["false", "true"]),
+            Self::PeerCode => Some(PEER_CODES.iter().map(|(_, name)| *name).collect()),
             Self::UnknownOwner => Some(Unknown::ALL.iter().map(|why| why.as_str()).collect()),
+            Self::DrawResult => Some(NodeCounters::DRAW_RESULTS.to_vec()),
+            Self::DrawFailure => Some(NodeCounters::FAILURES.to_vec()),
             Self::LimitReason => Some(Reason::ALL.iter().map(|reason| reason.name()).collect()),
         }
     }
 }
+
+/// The reasons that a broker may give in a PUBACK, and how they are written.
+pub const PEER_CODES: [(u8, &str); 9] = [
+    (0x00, "0x00"),
+    (0x10, "0x10"),
+    (0x80, "0x80"),
+    (0x83, "0x83"),
+    (0x87, "0x87"),
+    (0x90, "0x90"),
+    (0x91, "0x91"),
+    (0x97, "0x97"),
+    (0x99, "0x99"),
+];
 
 /// How an append of a segment ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

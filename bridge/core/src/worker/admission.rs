@@ -11,12 +11,16 @@ use super::Owner;
 use super::bounds::LOOK_AGAIN;
 use super::events::{Effect, Observation};
 use crate::drops::Dropped;
+use crate::flow::quota::{Node, NodeOptions, QuotaReply, Ticket};
 use crate::flow::{Exceeded, Gate, Limit, OnExceed, Reason};
 use crate::identity::{ConnectionEpoch, DeliveryId};
 use crate::message::Entry;
 use crate::units::{Instant, UnixMillis};
 use std::collections::VecDeque;
 use std::sync::Arc;
+
+/// A charge that waits is asked for again with every answer of the budget's store, and after so long besides.
+const QUOTA_LOOK: core::time::Duration = core::time::Duration::from_millis(1);
 
 /// A message that came, as the entries that it leads to.
 #[derive(Debug)]
@@ -55,6 +59,10 @@ enum Answer {
 #[derive(Debug, Default)]
 pub(super) struct Admission {
     gate: Gate,
+    /// Its part in the budget of the whole bridge, if there is one.
+    pub quota: Option<Node>,
+    /// What the first one's charge is known by.
+    ticket: u64,
     queue: VecDeque<Arrived>,
     /// When the first one is asked about again.
     ask_at: Option<Instant>,
@@ -63,8 +71,8 @@ pub(super) struct Admission {
 }
 
 impl Admission {
-    pub fn new(limits: Vec<Limit>) -> Self {
-        Self { gate: Gate::new(limits), ..Self::default() }
+    pub fn new(limits: Vec<Limit>, quota: Option<NodeOptions>) -> Self {
+        Self { gate: Gate::new(limits), quota: quota.map(Node::new), ..Self::default() }
     }
 
     /// Messages that wait.
@@ -98,6 +106,7 @@ impl Admission {
     fn pop(&mut self) -> Option<Arrived> {
         let arrived = self.queue.pop_front()?;
         (self.ask_at, self.told) = (None, false);
+        self.ticket += 1;
         Some(arrived)
     }
 
@@ -107,6 +116,13 @@ impl Admission {
             core::mem::take(&mut self.queue).into_iter().partition(|arrived| arrived.delivery.connection == connection);
         self.queue = kept;
         (self.ask_at, self.told) = (None, false);
+        if !gone.is_empty() {
+            // What is first now is another one, perhaps.
+            if let Some(node) = &mut self.quota {
+                node.give_up(Ticket(self.ticket));
+            }
+            self.ticket += 1;
+        }
         gone.into_iter().flat_map(|arrived| arrived.entries).collect()
     }
 
@@ -135,7 +151,7 @@ impl Admission {
 
     /// Asks about the first message that waits. Whatever else has a say is asked between the limits' answer and their charge, so that nobody is charged for
     /// what another refuses.
-    fn ask(&mut self, now: Instant) -> Option<Answer> {
+    fn ask(&mut self, now: Instant, wall: UnixMillis) -> Option<Answer> {
         let arrived = self.queue.front()?;
         let message = &arrived.entries.first()?.message;
         let routes = arrived.routes();
@@ -145,6 +161,14 @@ impl Admission {
                 OnExceed::Hold => Answer::Hold { until: ready_at, reason },
                 OnExceed::Drop => Answer::Drop { reason },
             });
+        }
+        if let Some(node) = &mut self.quota {
+            let cost = 1 + arrived.entries.len() as u64;
+            if !node.ask(now, wall, Ticket(self.ticket), cost) {
+                let blind = node.status(now).degraded_since.is_some();
+                let reason = if blind { Reason::QuotaUnavailable } else { Reason::QuotaExhausted };
+                return Some(Answer::Hold { until: node.wake_at().unwrap_or(now).max(now.plus(QUOTA_LOOK)), reason });
+            }
         }
         self.gate.charge(message, &routes, now);
         Some(Answer::TakeIn)
@@ -177,7 +201,7 @@ impl Owner {
         while self.admission.ask_at.is_none_or(|at| now >= at) {
             let answer = match self.waits_for_room(now) {
                 true => Answer::Hold { until: now.plus(LOOK_AGAIN), reason: Reason::StoreFull },
-                false => match self.admission.ask(now) {
+                false => match self.admission.ask(now, wall) {
                     Some(answer) => answer,
                     None => return,
                 },
@@ -230,12 +254,57 @@ impl Owner {
         self.count(core::slice::from_ref(entry), |counters| match reason {
             Reason::KeyLimit => counters.key_limit += 1,
             Reason::RouteLimit => counters.route_limit += 1,
-            // It is only ever held for that.
-            Reason::StoreFull => {}
+            // What these do not admit waits, always.
+            Reason::StoreFull | Reason::QuotaExhausted | Reason::QuotaUnavailable => {}
         });
         let leg = self.leg_of(entry);
         let dropped = Box::new(Dropped::at_the_door(entry, reason.drop_reason(), "a limit with `on_exceed: drop` did not admit it"));
         self.effects.push(Effect::Observe(Observation::Limited { leg, reason, dropped }));
+    }
+
+    /// The store of the budget answered.
+    pub(super) fn quota_replied(&mut self, now: Instant, wall: UnixMillis, reply: QuotaReply) {
+        if let Some(node) = &mut self.admission.quota {
+            node.reply(now, wall, reply);
+            self.admission.ask_at = None;
+        }
+    }
+
+    /// How many nodes draw from the budget, as the members tell.
+    pub(super) fn know_quota_nodes(&mut self, nodes: u32) {
+        if let Some(node) = &mut self.admission.quota {
+            node.know_nodes(nodes);
+        }
+    }
+
+    /// Somebody has seen the notice that the budget is spent.
+    pub(super) fn quota_seen(&mut self, now: Instant) {
+        if let Some(node) = &mut self.admission.quota {
+            node.acknowledge(now);
+        }
+    }
+
+    /// Its part in the budget of the whole bridge, if there is one.
+    #[must_use]
+    pub const fn quota(&self) -> Option<&Node> {
+        self.admission.quota.as_ref()
+    }
+
+    /// Once it was told to stop, it gives back what it has.
+    pub(super) fn stop_quota(&mut self) {
+        if let Some(node) = &mut self.admission.quota {
+            node.stop();
+        }
+    }
+
+    /// Lets the budget go on, and makes its calls.
+    pub(super) fn settle_quota(&mut self, now: Instant, wall: UnixMillis) {
+        let Some(node) = &mut self.admission.quota else { return };
+        node.settle(now, wall);
+        self.effects.extend(node.take_calls().into_iter().map(Effect::Quota));
+        if node.take_raised().is_some() {
+            self.effects.push(Effect::Observe(Observation::QuotaReached));
+        }
     }
 
     /// A connection ended: what came by it and waits comes again. It was charged nothing.

@@ -131,6 +131,7 @@ impl Owner {
                 limits: leg.limits,
                 pacing: leg.pacing,
                 breaker: leg.breaker,
+                sender: leg.sender,
             })
             .collect();
         let legs = options.legs.len();
@@ -161,7 +162,8 @@ impl Owner {
             deliveries: Deliveries::new(options.acknowledge),
             spill: Spill::default(),
             waiting: Waiting::default(),
-            admission: Admission::new(options.limits.clone()),
+            // Who only drains what another left takes nothing in.
+            admission: Admission::new(options.limits.clone(), options.quota.clone().filter(|_| !options.retire_when_drained)),
             bounds: Bounds::default(),
             act_until: None,
             effects: Vec::new(),
@@ -205,20 +207,33 @@ impl Owner {
             }
             Event::Log { lane, answer } => self.answered(now, wall, lane, answer),
             Event::Sent { batch, outcomes } => self.sent(now, wall, batch, outcomes),
+            Event::SenderLink { leg, link } => self.drain.linked(now, leg, link, &mut self.jitter),
             Event::Parked { park, outcome } => self.parked(now, park, outcome),
             Event::MailRead(answer) => self.mail_read(now, answer),
             Event::MailHint => self.mail.hint(),
+            Event::Quota(reply) => self.quota_replied(now, wall, reply),
+            Event::QuotaNodes(nodes) => self.know_quota_nodes(nodes),
+            Event::QuotaSeen => self.quota_seen(now),
             Event::Tick => {}
             Event::Shutdown { drain_until } => {
                 self.stage = Stage::Draining { until: drain_until };
                 self.lanes.iter_mut().for_each(|lane| lane.writer.flush());
                 self.forget_mail();
+                self.stop_quota();
             }
         }
         if self.stage != Stage::Finished {
             self.settle(now, wall);
         }
         core::mem::take(&mut self.effects)
+    }
+
+    /// Whether none of its senders sends for now, and all will go on by themselves: what the source still keeps may stay there. One without a
+    /// connection is none of those, since only something to send makes it connect.
+    #[must_use]
+    pub fn senders_pause(&self) -> bool {
+        let legs = 0..self.options.legs.len();
+        !legs.is_empty() && legs.into_iter().all(|leg| self.drain.flow(leg).is_some_and(|flow| flow.phase().is_paused()))
     }
 
     /// When to come back with [`Event::Tick`] although nothing happened.
@@ -235,6 +250,7 @@ impl Owner {
             self.mail.wake_at().filter(|_| self.stage == Stage::Running),
             self.change.wake_at(),
             self.spill.wake_at(),
+            self.admission.quota.as_ref().and_then(crate::flow::quota::Node::wake_at).filter(|_| self.stage == Stage::Running),
             self.admission.wake_at().filter(|_| self.stage == Stage::Running),
             self.depth_wake_at().filter(|_| self.stage == Stage::Running),
             until,
@@ -457,6 +473,7 @@ impl Owner {
             self.effects.push(Effect::Log { lane: LaneId(0), call });
         }
         self.admit_arrived(now, wall);
+        self.settle_quota(now, wall);
         self.spill_overdue(now);
         self.write(now, wall);
         if self.is_open() {

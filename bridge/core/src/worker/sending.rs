@@ -131,7 +131,9 @@ impl Owner {
             Stage::Draining { until } if now < until => true,
             Stage::Draining { .. } | Stage::Finished => return,
         };
-        self.drain.release(now, eager, &mut self.jitter);
+        for (leg, forced) in self.drain.release(now, eager, &mut self.jitter) {
+            self.effects.push(Effect::Observe(Observation::SenderResumed { leg, forced }));
+        }
         loop {
             // Where too much is settled behind a stuck entry, only its own segment goes on. Were the stuck entry held back too, nothing would ever
             // move again.
@@ -175,6 +177,7 @@ impl Owner {
     pub(super) fn sent(&mut self, now: Instant, wall: UnixMillis, batch: BatchId, outcomes: Vec<Outcome<()>>) {
         let items = self.drain.landed(batch);
         self.tell_breaker(now, &items, &outcomes);
+        self.tell_flow(now, &items, &outcomes);
         let mut outcomes = outcomes.into_iter();
         for mut item in items {
             self.follow_spilled(&mut item);
@@ -223,6 +226,30 @@ impl Owner {
         }
     }
 
+    /// What a send that ended says of its sender's load.
+    fn tell_flow(&mut self, now: Instant, items: &[Item], outcomes: &[Outcome<()>]) {
+        let Some(leg) = items.first().map(|item| item.leg) else { return };
+        let accepted = outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Done(()))).count();
+        let throttled = outcomes.iter().any(|outcome| match outcome {
+            Outcome::Done(()) => false,
+            Outcome::NotDone(fault) | Outcome::Unknown(fault) => fault.code == FaultCode::Throttled,
+        });
+        self.drain.answered(now, leg, accepted, throttled, &mut self.jitter);
+    }
+
+    /// The destination asked for less: that says nothing of the entry, whose attempts and budget stay as they were. Its sender pauses as a whole, so the
+    /// entry waits no longer than it was asked to.
+    fn throttled(&mut self, now: Instant, mut item: Item, fault: Fault) {
+        item.attempts = item.attempts.saturating_sub(1);
+        let first = item.first_attempt.filter(|_| item.attempts > 0).unwrap_or(now);
+        let Some(leg) = self.options.legs.get(item.leg) else { return self.drain.retry(item, now) };
+        let pause = leg.policy.backoff.pause(1, &mut self.jitter).max(fault.retry_after.unwrap_or_default());
+        item.first_attempt = Some(first.plus(pause));
+        self.spill_failed(now, &mut item);
+        self.effects.push(Effect::Observe(Observation::Throttled { leg: item.leg, fault }));
+        self.drain.retry(item, now.plus(pause));
+    }
+
     fn attempt_failed(&mut self, now: Instant, mut item: Item, fault: Fault) {
         let first = item.first_attempt.unwrap_or(now);
         if self.is_given_up(&item) {
@@ -232,6 +259,9 @@ impl Owner {
         if let Some(fault) = self.has_to_make_room(item.origin, &item.entry) {
             self.doom(now, item, fault);
             return;
+        }
+        if fault.code == FaultCode::Throttled {
+            return self.throttled(now, item, fault);
         }
         let (pause, exhausted) = self.retry_of(now, &item, &fault);
         // A queue that is gone or a permission that is missing concerns every message: somebody gets the budget to mend it.

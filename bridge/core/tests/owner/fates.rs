@@ -66,7 +66,7 @@ fn an_entry_that_keeps_failing_does_not_stop_draining_for_good() {
     let healed = rig.now.plus(ms(60_000));
     rig.on_send = Box::new(move |now, entry| {
         if &entry.message.payload[..] == b"stuck" && now < healed {
-            Outcome::NotDone(fault(FaultCode::Throttled))
+            Outcome::NotDone(fault(FaultCode::Unavailable))
         } else {
             Outcome::Done(())
         }
@@ -542,7 +542,7 @@ fn a_head_written_before_all_is_loaded_keeps_what_former_owners_settled_above_it
     let mut rig = Rig::new(tight, store);
     let stuck = Id128(100);
     rig.on_send =
-        Box::new(move |_, entry| if entry.id == stuck { Outcome::NotDone(fault(FaultCode::Throttled)) } else { Outcome::Done(()) });
+        Box::new(move |_, entry| if entry.id == stuck { Outcome::NotDone(fault(FaultCode::Unavailable)) } else { Outcome::Done(()) });
     rig.event(Event::Tick);
     rig.run_while(|rig| rig.heads.is_empty());
     rig.run_for(ms(5));

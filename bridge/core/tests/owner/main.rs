@@ -11,6 +11,8 @@ mod figures;
 mod flow_admission;
 mod flow_expiry;
 mod flow_pacing;
+mod flow_quota;
+mod flow_sender;
 mod flow_store;
 mod holding;
 mod keeping;

@@ -5,6 +5,7 @@ use causeway_core::dead_letter::{DeadLetter, Destination};
 use causeway_core::drain::BatchLimits;
 use causeway_core::drain::retry::Backoff;
 use causeway_core::drops::DropOutcome;
+use causeway_core::flow::quota::QuotaCall;
 use causeway_core::hold::Order;
 use causeway_core::identity::{ConnectionEpoch, DeliveryId, EntryId, Epoch, LaneId, Position, Slot};
 use causeway_core::log::parts::Assembly;
@@ -79,6 +80,7 @@ pub fn route(id: &str, receiver: &str) -> LegOptions {
         depth: None,
         breaker: None,
         send_limits: Vec::new(),
+        sender: Default::default(),
         pacing: None,
         policy: policy(),
         limits: BatchLimits { entries: 10, bytes: 262_144, entry_bytes: 200_000 },
@@ -97,6 +99,7 @@ pub fn options(nth: u64) -> OwnerOptions {
         acknowledge: Order::OfArrival,
         limits: Vec::new(),
         store: None,
+        quota: None,
         lanes: 1,
         mailbox_poll: None,
         retire_when_drained: false,
@@ -328,6 +331,7 @@ pub struct Rig {
     pub observations: Vec<Observation>,
     /// Of each leg: lost, and dead-lettered, as it was told one by one.
     pub drops: BTreeMap<usize, (u64, u64)>,
+    pub quota_calls: Vec<QuotaCall>,
     pub heads: Vec<Head>,
     pub calls: Calls,
     pub source_closed_at: Option<Instant>,
@@ -358,6 +362,7 @@ impl Rig {
             letters: BTreeMap::new(),
             observations: Vec::new(),
             drops: BTreeMap::new(),
+            quota_calls: Vec::new(),
             heads: Vec::new(),
             calls: Calls::default(),
             source_closed_at: None,
@@ -457,6 +462,8 @@ impl Rig {
                 }
                 self.later(self.store_latency, Event::Parked { park, outcome });
             }
+            // A test answers the calls itself.
+            Effect::Quota(call) => self.quota_calls.push(call),
             Effect::CloseSource => {
                 assert!(self.source_closed_at.is_none(), "closed once");
                 self.source_closed_at = Some(self.now);

@@ -109,6 +109,7 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
         facts: instance::facts(&process.endpoints, task.as_ref(), listens_on),
         hints,
         step_downs: StepDowns::default(),
+        quota_seen: tokio::sync::watch::Sender::default(),
         clock: clock.clone(),
         metrics: metrics.clone(),
         status: status.clone(),

@@ -112,6 +112,8 @@ pub struct Shared {
     pub hints: HintBoard,
     /// Where operators ask its sessions to hand over.
     pub step_downs: StepDowns,
+    /// Where operators tell that they have seen the notice of a spent budget.
+    pub quota_seen: watch::Sender<u64>,
     /// The clocks.
     pub clock: Arc<dyn Clock>,
     /// Where observations go.

@@ -3,14 +3,19 @@
 use super::WiringError;
 use crate::drop_ledger::LedgerOptions;
 use causeway_aws::{
-    AwsClients, DynamoClient, DynamoDeadLetters, DynamoDropLedger, DynamoLeases, DynamoManagedSubscriptions, DynamoOutbox, DynamoRedrives,
+    AwsClients, DynamoClient, DynamoDeadLetters, DynamoDropLedger, DynamoLeases, DynamoManagedSubscriptions, DynamoOutbox, DynamoQuota,
+    DynamoRedrives,
 };
 use causeway_core::config::model::Stores;
 use causeway_core::config::{Config, Span, StoreBackend};
 use causeway_core::outcome::Fault;
-use causeway_local::memory::{MemoryDeadLetters, MemoryDropLedger, MemoryLeases, MemoryManagedSubscriptions, MemoryOutbox, MemoryRedrives};
+use causeway_local::memory::{
+    MemoryDeadLetters, MemoryDropLedger, MemoryLeases, MemoryManagedSubscriptions, MemoryOutbox, MemoryQuota, MemoryRedrives,
+};
 use causeway_local::sqlite::{LocalStoreError, OpenMode, SqliteManagedSubscriptions, SqliteStore};
-use causeway_ports::{DeadLetters, DropLedger, Leases, LogStore, Mailbox, ManagedSubscriptions, OldLetters, Outbox, Redrives, TwoStores};
+use causeway_ports::{
+    DeadLetters, DropLedger, Leases, LogStore, Mailbox, ManagedSubscriptions, OldLetters, Outbox, Quota, Redrives, TwoStores,
+};
 use core::time::Duration;
 use std::path::Path;
 use std::sync::Arc;
@@ -42,6 +47,8 @@ pub struct StoreSet {
     pub redrives: Option<Arc<dyn Redrives>>,
     /// Where leases are kept.
     pub leases: Option<Arc<dyn Leases>>,
+    /// Where the bridge's budget is kept: with the leases, or in this process.
+    pub quota: Option<Arc<dyn Quota>>,
     /// Where it is kept what sessions have subscribed to.
     pub subscriptions: Option<Arc<dyn ManagedSubscriptions>>,
 }
@@ -243,6 +250,7 @@ impl StoreSet {
             old_letters: letters.as_ref().and_then(|letters| letters.old.clone()).zip(LettersPlan::of(stores).retention),
             dead_letters: letters.map(|letters| letters.letters),
             leases: kept(Self::open_leases(stores, aws, purpose), &mut errors),
+            quota: kept(Self::open_quota(stores, aws).map(Some), &mut errors),
             subscriptions: kept(Self::open_subscriptions(stores, aws, purpose), &mut errors),
         };
         if errors.is_empty() { Ok(set) } else { Err(errors) }
@@ -312,6 +320,20 @@ impl StoreSet {
             |_, _| Err(WiringError::new(StorePart::Leases.name(), "E_STORE", "a lease cannot be kept in SQLite")),
             |client, table| Arc::new(DynamoLeases::new(client, table)),
         )
+    }
+
+    /// Opens the store of the bridge's budget: the table of the leases. Without one there is no other process to share it with.
+    ///
+    /// # Errors
+    /// Why it cannot be opened.
+    pub fn open_quota(stores: &Stores, aws: Option<&AwsClients>) -> Result<Arc<dyn Quota>, WiringError> {
+        let part = StorePart::Leases.name();
+        Ok(match stores.lease_backend() {
+            Some(StoreBackend::Dynamodb { table }) => {
+                Arc::new(DynamoQuota::new(clients(part, aws)?.dynamodb().map_err(|fault| WiringError::of(part, &fault))?, table))
+            }
+            Some(StoreBackend::Memory | StoreBackend::Sqlite { .. }) | None => Arc::new(MemoryQuota::new()),
+        })
     }
 
     /// Opens the store of managed subscriptions alone.

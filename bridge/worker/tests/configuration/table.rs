@@ -212,6 +212,10 @@ routes: [{ id: the-route, session: { broker_health_step_down: 30s, failover_slo:
 
 const HINTS: &str = "http: { hint_token: 0123456789abcdef }";
 
+const QUOTA: &str = "
+flow: { quota: { enabled: true } }
+";
+
 const ALONE: &[&str] = &[ONE];
 const ON_DYNAMODB: &[&str] = &[ONE, DYNAMODB];
 const CLUSTERED: &[&str] = &[ONE, DYNAMODB, CLUSTER];
@@ -501,6 +505,19 @@ pub const ROWS: &[Row] = &[
         Refused("E_LIMIT_LOSS"),
     )
     .along(&["flow.limits[].on_exceed"]),
+    turn("flow.quota.enabled", ALONE, "true", "false", In(Owners)),
+    set("flow.quota.name", &[ONE, QUOTA], "shared", In(Owners)),
+    set("flow.quota.rate", &[ONE, QUOTA], "100:1", In(Owners)),
+    set("flow.quota.burst", &[ONE, QUOTA], "500", In(Owners)),
+    set("flow.quota.block_size", &[ONE, QUOTA], "7", In(Owners)),
+    set("flow.quota.lease_return", &[ONE, QUOTA], "2s", In(Owners)),
+    set("flow.quota.draw_timeout", &[ONE, QUOTA], "200ms", In(Owners)),
+    set("flow.quota.dry_backoff", &[ONE, QUOTA], "20ms", In(Owners)),
+    set("flow.quota.probe_interval", &[ONE, QUOTA], "3s", In(Owners)),
+    set("flow.quota.book_ahead", &[ONE, QUOTA], "0s", In(Owners)),
+    set("flow.quota.outage_policy", &[ONE, QUOTA], "fail_closed", In(Owners)),
+    set("flow.quota.outage_grace", &[ONE, QUOTA, "flow: { quota: { outage_policy: fail_open } }"], "10s", In(Owners)),
+    set("flow.quota.notice", &[ONE, QUOTA], "1m", In(Owners)),
     set("flow.outbound.pace", ALONE, "100:1", In(Owners)),
     // Routes.
     rename("routes[].id", ALONE, "the-route", "another", In(Owners)),
@@ -582,6 +599,18 @@ pub const ROWS: &[Row] = &[
     set("routes[].session.drain_batch_size", CLUSTERED, "50", In(Owners)),
     set("routes[].session.drain_max_batch_size", CLUSTERED, "200", In(Owners)),
     set("routes[].session.drain_max_concurrency", CLUSTERED, "5", In(Owners)),
+    // Flow control.
+    set("flow.outbound.max_in_flight", ALONE, "7", In(Owners)),
+    set("flow.outbound.max_unacked_bytes", ALONE, "700000", In(Owners)),
+    set("flow.outbound.high_water_bytes", TO_BROKER, "700000", In(Senders)),
+    set("flow.outbound.low_water_bytes", TO_BROKER, "700", In(Senders)),
+    set("flow.outbound.resume.base", ALONE, "2s", In(Owners)),
+    set("flow.outbound.resume.max", ALONE, "7s", In(Owners)),
+    set("flow.outbound.resume.max_retries", ALONE, "7", In(Owners)),
+    set("flow.outbound.resume.jitter", ALONE, "7s", In(Owners)),
+    set("flow.outbound.resume.slow_start", ALONE, "false", In(Owners)),
+    set("flow.outbound.pause_receiver", FROM_QUEUE, "false", In(Owners)),
+    set("flow.outbound.visibility_extend", FROM_QUEUE, "7s", In(Owners)),
     // The listeners.
     turn("http.admin_addr", &[ONE, ADMIN], ":9080", ":9070", In(Process)),
     set("http.monitor_addr", ALONE, ":9081", In(Process)),

@@ -3,11 +3,13 @@ import type { Check } from "../check.ts";
 import { checkInbound, type Inbound } from "./inbound.ts";
 import { checkLimits, type FlowLimit } from "./limits.ts";
 import { checkOutbound, type Outbound } from "./outbound.ts";
+import { checkQuota, type Quota } from "./quota.ts";
 import { checkFlowStore, type FlowStore } from "./store.ts";
 
 export interface Flow {
   inbound?: Inbound;
   limits?: FlowLimit[];
+  quota?: Quota;
   outbound?: Outbound;
   store?: FlowStore;
 }
@@ -15,6 +17,7 @@ export interface Flow {
 export function checkFlow(check: Check): void {
   checkInbound(check);
   checkLimits(check);
+  checkQuota(check);
   checkOutbound(check);
   checkFlowStore(check);
 }

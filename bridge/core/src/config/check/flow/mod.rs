@@ -3,6 +3,7 @@
 mod inbound;
 mod limits;
 mod outbound;
+mod quota;
 mod store;
 
 use super::Check;
@@ -11,6 +12,7 @@ use crate::flow::{Pairs, PairsError};
 pub(super) fn check(check: &mut Check<'_>) {
     inbound::check(check);
     limits::check(check);
+    quota::check(check);
     outbound::check(check);
     store::check(check);
 }
