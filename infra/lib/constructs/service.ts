@@ -363,7 +363,7 @@ export class BridgeService extends Construct {
       resourceName: `${clusterName}/*`,
     });
     const ofEcs = { tasks, services, cluster: this.cluster.clusterArn };
-    const resources = { ...NO_QUEUES, tables, destinations, sources, sourcesByName, ...ofEcs, writesLedger };
+    const resources = { ...NO_QUEUES, tables, destinations, sources, sourcesByName, writesLedger, ...ofEcs };
     for (const statement of statements(kind, resources)) role.addToPolicy(statement);
     const named = secretStatements(this, this.props.secretPlaces ?? []);
     for (const statement of named) role.addToPolicy(statement);

@@ -10,17 +10,17 @@ pub enum Reason {
     KeyLimit,
     /// The limit of a route, of all that comes by a source, or of all that goes to a destination.
     RouteLimit,
-    /// As much of its key as may waits in the log.
-    StoreFull,
     /// The budget of the whole bridge is spent.
     QuotaExhausted,
     /// The budget of the whole bridge cannot be seen, and this process has no share left.
     QuotaUnavailable,
+    /// As much of its key as may waits in the log.
+    StoreFull,
 }
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::KeyLimit, Self::RouteLimit, Self::StoreFull, Self::QuotaExhausted, Self::QuotaUnavailable];
+    pub const ALL: [Self; 5] = [Self::KeyLimit, Self::RouteLimit, Self::QuotaExhausted, Self::QuotaUnavailable, Self::StoreFull];
 
     /// As metrics and people name it.
     #[must_use]
@@ -28,9 +28,9 @@ impl Reason {
         match self {
             Self::KeyLimit => "key_limit",
             Self::RouteLimit => "route_limit",
-            Self::StoreFull => "store_full",
             Self::QuotaExhausted => "quota_exhausted",
             Self::QuotaUnavailable => "quota_unavailable",
+            Self::StoreFull => "store_full",
         }
     }
 
@@ -40,9 +40,9 @@ impl Reason {
         match self {
             Self::KeyLimit => DropReason::KeyLimit,
             Self::RouteLimit => DropReason::RouteLimit,
-            Self::StoreFull => DropReason::StoreFull,
             Self::QuotaExhausted => DropReason::QuotaExhausted,
             Self::QuotaUnavailable => DropReason::QuotaUnavailable,
+            Self::StoreFull => DropReason::StoreFull,
         }
     }
 

@@ -99,7 +99,7 @@ pub enum Label {
     Sender,
     /// Why a message was dropped.
     DropReason,
-    /// On which of its ways a message was dropped.
+    /// The way of a message, or of a sender: from a source, or to a destination.
     Direction,
     /// What is left of a message that was dropped.
     DropOutcome,

@@ -254,8 +254,8 @@ impl Owner {
         self.count(core::slice::from_ref(entry), |counters| match reason {
             Reason::KeyLimit => counters.key_limit += 1,
             Reason::RouteLimit => counters.route_limit += 1,
-            // What these do not admit waits, always.
-            Reason::StoreFull | Reason::QuotaExhausted | Reason::QuotaUnavailable => {}
+            // What it does not admit waits, always.
+            Reason::QuotaExhausted | Reason::QuotaUnavailable | Reason::StoreFull => {}
         });
         let leg = self.leg_of(entry);
         let dropped = Box::new(Dropped::at_the_door(entry, reason.drop_reason(), "a limit with `on_exceed: drop` did not admit it"));

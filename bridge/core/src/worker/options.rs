@@ -241,10 +241,10 @@ pub struct OwnerOptions {
     pub acknowledge: Order,
     /// Limits that hold or drop what comes. Those that let it in and send it later are the legs'.
     pub limits: Vec<Limit>,
-    /// How much of one key may stand in the log; `None`: as much as comes.
-    pub store: Option<StoreBound>,
     /// The budget of the whole bridge that what comes is charged to.
     pub quota: Option<NodeOptions>,
+    /// How much of one key may stand in the log; `None`: as much as comes.
+    pub store: Option<StoreBound>,
     /// How many lanes the log shall have; 0: there is no log, and every route's messages are held. While the registry tells another number, that one holds: it changes once every lane is drained.
     pub lanes: u32,
     /// How often the mailbox is read; `None`: this owner moves no mail.

@@ -256,12 +256,12 @@ impl Owner {
             self.drain.ended(&mut item);
             return self.give_up(now, &item);
         }
+        if fault.code == FaultCode::Throttled {
+            return self.throttled(now, item, fault);
+        }
         if let Some(fault) = self.has_to_make_room(item.origin, &item.entry) {
             self.doom(now, item, fault);
             return;
-        }
-        if fault.code == FaultCode::Throttled {
-            return self.throttled(now, item, fault);
         }
         let (pause, exhausted) = self.retry_of(now, &item, &fault);
         // A queue that is gone or a permission that is missing concerns every message: somebody gets the budget to mend it.

@@ -1,12 +1,13 @@
 //! How much of one key stands in the log: the bound holds at every moment, whatever is full makes room as it is told to, and nothing else is lost.
 
 use crate::support::{Rig, Store, fault, message, ms, options};
+use causeway_core::flow::Reason;
 use causeway_core::flow::{OnFull, StoreBound};
 use causeway_core::message::Message;
 use causeway_core::outcome::{FaultCode, Outcome};
 use causeway_core::units::Instant;
+use causeway_core::worker::Observation;
 use causeway_core::worker::options::OwnerOptions;
-use causeway_core::worker::{Observation, Reason};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 

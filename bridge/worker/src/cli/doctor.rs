@@ -99,7 +99,9 @@ const fn remedy(code: FaultCode) -> &'static str {
         | FaultCode::Trimmed
         | FaultCode::StoreFull
         | FaultCode::MessageExpired
-        | FaultCode::PoisonMessage => "look at the message",
+        | FaultCode::PoisonMessage
+        | FaultCode::Trimmed
+        | FaultCode::StoreFull => "look at the message",
     }
 }
 

@@ -163,8 +163,8 @@ impl Session {
             epoch: None,
             acknowledge: parts.acknowledge,
             limits: parts.arrival_limits.clone(),
-            store: parts.limits.store.filter(|_| parts.outbox.is_some()),
             quota: parts.quota.as_ref().map(|quota| quota.options.clone()),
+            store: parts.limits.store.filter(|_| parts.outbox.is_some()),
             lanes: if parts.outbox.is_some() { parts.lanes } else { 0 },
             mailbox_poll: parts.mailbox.as_ref().map(|mailbox| mailbox.poll),
             retire_when_drained: matches!(parts.kind, LogKind::Adopted(_)),
@@ -598,6 +598,7 @@ impl Session {
             // One line for each would be too many: the status and the metrics tell how many.
             Observation::HeldUp { reason } => *self.status.held_up_total.entry(reason.name()).or_insert(0) += 1,
             Observation::KeyMissing { limits } => self.status.limit_keys_missing += limits as u64,
+            Observation::Deferred { reason, entries, .. } => *self.status.parked_total.entry(reason.name()).or_insert(0) += entries,
             Observation::Limited { leg, dropped, .. } => {
                 self.parts.metrics.observe_drop(self.parts.clock.wall(), &dropped, 1);
                 if let Some(reasons) = self.dropped.get_mut(leg) {
@@ -605,7 +606,6 @@ impl Session {
                 }
                 self.dirty = true;
             }
-            Observation::Deferred { reason, entries, .. } => *self.status.parked_total.entry(reason.name()).or_insert(0) += entries,
             Observation::CircuitOpened { leg } => {
                 if let Some(times) = self.circuits_opened.get_mut(leg) {
                     *times += 1;

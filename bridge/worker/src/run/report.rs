@@ -111,6 +111,25 @@ impl Session {
         }
     }
 
+    /// Its part in the budget of the whole bridge.
+    fn tell_of_quota(&mut self, now: Instant) {
+        let Some(parts) = &self.parts.quota else { return };
+        let node = self.engine.owner().and_then(|(_, owner)| owner.quota());
+        let status = node.map(|node| node.status(now));
+        let counters = node.map_or_else(
+            || self.status.quota.as_ref().map(|quota| quota.counters).unwrap_or_default(),
+            |node| self.quota_before.and(node.counters()),
+        );
+        self.status.quota = Some(QuotaStatus {
+            name: parts.name.clone(),
+            rate: parts.rate.clone(),
+            tokens_local: status.map_or(0, |status| status.tokens_local),
+            degraded: status.is_some_and(|status| status.degraded_since.is_some()),
+            reached_since: status.and_then(|status| status.reached_since),
+            counters,
+        });
+    }
+
     /// What the source dropped before it was known which route it belongs to.
     fn tell_source_drops(&mut self) {
         let source = &self.status.source;
@@ -137,25 +156,6 @@ impl Session {
             };
             self.parts.metrics.observe_drop(self.parts.clock.wall(), &dropped, many);
         }
-    }
-
-    /// Its part in the budget of the whole bridge.
-    fn tell_of_quota(&mut self, now: Instant) {
-        let Some(parts) = &self.parts.quota else { return };
-        let node = self.engine.owner().and_then(|(_, owner)| owner.quota());
-        let status = node.map(|node| node.status(now));
-        let counters = node.map_or_else(
-            || self.status.quota.as_ref().map(|quota| quota.counters).unwrap_or_default(),
-            |node| self.quota_before.and(node.counters()),
-        );
-        self.status.quota = Some(QuotaStatus {
-            name: parts.name.clone(),
-            rate: parts.rate.clone(),
-            tokens_local: status.map_or(0, |status| status.tokens_local),
-            degraded: status.is_some_and(|status| status.degraded_since.is_some()),
-            reached_since: status.and_then(|status| status.reached_since),
-            counters,
-        });
     }
 
     fn tell_of_owner(&mut self, owner: &OwnerStatus, wall: UnixMillis) {

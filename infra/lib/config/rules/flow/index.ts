@@ -4,7 +4,7 @@ import { checkInbound, type Inbound } from "./inbound.ts";
 import { checkLimits, type FlowLimit } from "./limits.ts";
 import { checkOutbound, type Outbound } from "./outbound.ts";
 import { checkQuota, type Quota } from "./quota.ts";
-import { checkFlowStore, type FlowStore } from "./store.ts";
+import { checkStore, type FlowStore } from "./store.ts";
 
 export interface Flow {
   inbound?: Inbound;
@@ -19,5 +19,5 @@ export function checkFlow(check: Check): void {
   checkLimits(check);
   checkQuota(check);
   checkOutbound(check);
-  checkFlowStore(check);
+  checkStore(check);
 }
