@@ -471,7 +471,7 @@ impl Worker {
     }
 
     /// What it tells of the session with the broker; it may have others besides.
-    async fn session(&self) -> Option<serde_json::Value> {
+    pub async fn session(&self) -> Option<serde_json::Value> {
         self.named(SESSION).await
     }
 
