@@ -19,8 +19,8 @@ use crate::units::{Instant, UnixMillis};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// A charge that waits is asked for again with every answer of the budget's store, and after so long besides.
-const QUOTA_LOOK: core::time::Duration = core::time::Duration::from_millis(1);
+/// A charge that waits is asked for again with every answer of the budget's store, when the node says so, and after so long besides.
+const QUOTA_LOOK: core::time::Duration = core::time::Duration::from_secs(1);
 
 /// A message that came, as the entries that it leads to.
 #[derive(Debug)]
@@ -167,7 +167,7 @@ impl Admission {
             if !node.ask(now, wall, Ticket(self.ticket), cost) {
                 let blind = node.status(now).degraded_since.is_some();
                 let reason = if blind { Reason::QuotaUnavailable } else { Reason::QuotaExhausted };
-                return Some(Answer::Hold { until: node.wake_at().unwrap_or(now).max(now.plus(QUOTA_LOOK)), reason });
+                return Some(Answer::Hold { until: node.wake_at().filter(|at| *at > now).unwrap_or_else(|| now.plus(QUOTA_LOOK)), reason });
             }
         }
         self.gate.charge(message, &routes, now);

@@ -67,7 +67,8 @@ fn a_repeated_send_and_what_another_owner_takes_up_are_not_charged_again() {
     assert_eq!(rig.delivered.len(), 1);
     assert_eq!(rig.owner.quota().unwrap().counters().charged, 2);
 
-    let mut next = Rig::opened(charged(100, 10), rig.store.clone());
+    let of_next = OwnerOptions { quota: charged(100, 10).quota, ..options(2) };
+    let mut next = Rig::opened(of_next, rig.store.clone());
     next.run_for(ms(5_000));
     assert_eq!(next.owner.quota().unwrap().counters().charged, 0);
     assert!(draws(&next).is_empty());

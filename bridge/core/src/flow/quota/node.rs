@@ -329,7 +329,7 @@ impl Node {
             self.booked.map(|(_, at)| at),
             self.dry_until.filter(|_| waiting.is_some() || self.debt > 0),
             Some(self.return_at).filter(|_| self.outage.is_none() && self.options.lease_return.is_some() && self.spare() > 0),
-            Some(self.probe_at).filter(|_| self.drawing.is_none() && self.looking.is_none()),
+            Some(self.probe_at).filter(|_| self.drawing.is_none() && (self.outage.is_some() || self.looking.is_none())),
             share,
         ]
         .into_iter()
