@@ -96,8 +96,6 @@ const fn remedy(code: FaultCode) -> &'static str {
         | FaultCode::HopLimit
         | FaultCode::MessageFiltered
         | FaultCode::SubscriptionRemoved
-        | FaultCode::Trimmed
-        | FaultCode::StoreFull
         | FaultCode::MessageExpired
         | FaultCode::PoisonMessage
         | FaultCode::Trimmed

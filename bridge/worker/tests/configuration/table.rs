@@ -317,7 +317,7 @@ pub const ROWS: &[Row] = &[
     set("flow.store.max_messages_per_key", ALONE, "7", In(Owners)),
     set("flow.store.max_bytes_per_key", ALONE, "5000", In(Owners)),
     set("flow.store.on_full", ALONE, "dead_letter_oldest", In(Owners)),
-    turn("flow.store.allow_loss", &[ONE, DROPS_OLDEST], "true", "false", Refused("E_ALLOW_LOSS")),
+    turn("flow.store.allow_loss", &[ONE, DROPS_OLDEST], "true", "false", Refused("E_ALLOW_LOSS")).along(&["flow.store.on_full"]),
     set("flow.store.message_ttl", ALONE, "1d", In(Messages)),
     set("flow.store.max_message_ttl", ALONE, "8d", In(Messages)),
     // What is told of drops.
