@@ -37,8 +37,8 @@ export type Operations = Readonly<Record<Caller, Readonly<Partial<Record<Target,
 
 /** What every running bridge calls, whichever of its tasks it is: each may become the owner. */
 const BRIDGE_TASK = {
-  // Conditional puts replace whole rows; members are listed by a scan of this small table.
-  leases: ["DeleteItem", "DescribeTable", "DescribeTimeToLive", "GetItem", "PutItem", "Scan"],
+  // Conditional puts replace whole rows; members are listed by a scan of this small table. UpdateItem: draws from the budget of `flow.quota`.
+  leases: ["DeleteItem", "DescribeTable", "DescribeTimeToLive", "GetItem", "PutItem", "Scan", "UpdateItem"],
   // DeleteItem: mailbox rows leave in the transaction that puts the segment they moved into.
   outbox: ["BatchWriteItem", "DeleteItem", "DescribeTable", "DescribeTimeToLive", "GetItem", "PutItem", "Query"],
   // GetItem: parts of a letter that stands are not written over.
@@ -92,6 +92,12 @@ export const OPERATIONS: Operations = {
     managed_subscriptions: ["UpdateItem"],
   },
 };
+
+/**
+ * What workers and control tasks call besides where the configuration names `stores.ledger`: counts are added in transactions of updates. The
+ * configuration that is deployed to record calls names none.
+ */
+export const LEDGER_OPERATIONS: readonly string[] = ["DeleteItem", "DescribeTable", "Query", "UpdateItem"];
 
 /**
  * The IAM actions that authorise these operations on a target, sorted and each once. Batches of SQS are authorised as their single form; a

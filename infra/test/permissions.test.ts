@@ -47,7 +47,7 @@ function actionsOf(template: Template, part: string): Record<string, string[]> {
 }
 
 const BRIDGE_TASK = {
-  "causeway-leases": ["DeleteItem", "DescribeTable", "DescribeTimeToLive", "GetItem", "PutItem", "Scan"],
+  "causeway-leases": ["DeleteItem", "DescribeTable", "DescribeTimeToLive", "GetItem", "PutItem", "Scan", "UpdateItem"],
   "causeway-outbox": [
     "BatchWriteItem",
     "DeleteItem",
@@ -150,6 +150,22 @@ test("ECS may read the hint token for the tasks of both kinds, and nobody else m
     assert.deepEqual(
       read.map(({ Action, Resource }) => [list(Action), Resource]),
       [[["secretsmanager:GetSecretValue"], { "Fn::GetAtt": [token, "Id"] }]],
+    );
+  }
+});
+
+test("tasks write the ledger of drops where the configuration names it, and only then", () => {
+  const stack = bareStack();
+  const tables = BridgeTables.fromTableNames(stack, "Tables");
+  const ofLedger = (caller: Caller, writesLedger?: boolean) =>
+    statements(caller, { ...NO_QUEUES, tables, writesLedger })
+      .filter((statement) => statement.sid === "Ledger")
+      .flatMap((statement) => statement.actions);
+  for (const caller of ["worker", "control"] as const) {
+    assert.deepEqual(ofLedger(caller), []);
+    assert.deepEqual(
+      ofLedger(caller, true),
+      ["DeleteItem", "DescribeTable", "Query", "UpdateItem"].map((one) => `dynamodb:${one}`),
     );
   }
 });

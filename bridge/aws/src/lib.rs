@@ -2,6 +2,7 @@
 
 pub mod client;
 pub mod dead_letters;
+pub mod drop_ledger;
 #[cfg(feature = "ecs")]
 pub mod ecs;
 pub mod fault;
@@ -21,6 +22,7 @@ mod transaction;
 pub use aws_sdk_dynamodb::Client as DynamoClient;
 pub use client::{AwsClients, AwsOptions};
 pub use dead_letters::{DynamoDeadLetters, DynamoRedrives};
+pub use drop_ledger::DynamoDropLedger;
 #[cfg(feature = "ecs")]
 pub use ecs::{EcsTasks, TaskArn};
 pub use leases::{DynamoLeases, LeaseUsage};

@@ -8,15 +8,15 @@ use aws_sdk_dynamodb::types::{
     TimeToLiveStatus,
 };
 use causeway_aws::schema::{self, TABLES, Table, TimeToLive};
-use causeway_aws::{DynamoDeadLetters, DynamoOutbox, DynamoRedrives};
+use causeway_aws::{DynamoDeadLetters, DynamoDropLedger, DynamoOutbox, DynamoRedrives};
 use causeway_core::dead_letter::{DeadLetter, DeadLetterState, Destination};
 use causeway_core::identity::{Epoch, Id128, LogName, Slot};
 use causeway_core::message::{Entry, Message};
 use causeway_core::outcome::{Fault, FaultCode, Outcome};
 use causeway_core::rows::{Anchor, Head, Row};
 use causeway_core::units::UnixMillis;
-use causeway_ports::conformance::{dead_letters, mailbox, outbox, redrives};
-use causeway_ports::{DeadLetters, Outbox, Put};
+use causeway_ports::conformance::{dead_letters, drop_ledger, mailbox, outbox, redrives};
+use causeway_ports::{DeadLetters, DropLedger, Outbox, Put};
 use std::sync::Arc;
 use support::emulator::{Emulator, dynamodb, ministack};
 
@@ -68,6 +68,21 @@ async fn dead_letter_contract(emulator: &Emulator, cases: &[&str]) {
         assert_eq!(store.create().await.expect("create"), [table(case)]);
         dead_letters::run(case, Arc::new(store)).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn flow_ledger_keeps_its_contract_on_dynamodb() {
+    let emulator = dynamodb();
+    let fresh = async |case: &str| {
+        let ledger = DynamoDropLedger::new(client(&emulator), table(case), "bridge", core::time::Duration::from_secs(60));
+        assert_eq!(ledger.create().await.expect("create"), [table(case)]);
+        ledger.probe().await.expect("its shape is right");
+        let ledger: Arc<dyn DropLedger> = Arc::new(ledger);
+        ledger
+    };
+    drop_ledger::counts_add_up(fresh("ledger-adds").await).await;
+    drop_ledger::a_repeated_batch_counts_once(fresh("ledger-repeats").await).await;
+    drop_ledger::the_oldest_go(fresh("ledger-prunes").await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -8,6 +8,7 @@ pub mod config;
 pub mod dead_letter;
 pub mod dispatch;
 pub mod drain;
+pub mod drops;
 pub mod fleet;
 pub mod flow;
 pub mod guesses;

@@ -183,6 +183,10 @@ fault_codes! {
     MessageFiltered = "MESSAGE_FILTERED", Rejected;
     /// It came by a subscription that the configuration does not have any more.
     SubscriptionRemoved = "SUBSCRIPTION_REMOVED", Rejected;
+    /// It had to make room: as much of its key as may waited in the outbox.
+    Trimmed = "TRIMMED", Rejected;
+    /// As much of its key as may waited in the outbox.
+    StoreFull = "STORE_FULL", Rejected;
     /// Past its expiry.
     MessageExpired = "MESSAGE_EXPIRED", Expired;
     /// More attempts than the policy allows, over longer than it allows.

@@ -49,6 +49,8 @@ fn options(owner: &str) -> (MemberOptions, OwnerOptions) {
         acknowledge: causeway_core::hold::Order::OfArrival,
         limits: Vec::new(),
         ack_hold: None,
+        quota: None,
+        store: None,
         lanes: 1,
         mailbox_poll: None,
         retire_when_drained: false,

@@ -310,6 +310,7 @@ fn owner_options() -> OwnerOptions {
         depth: None,
         breaker: None,
         send_limits: Vec::new(),
+        sender: Default::default(),
         pacing: None,
         policy,
         limits: BatchLimits { entries: 10, bytes: 1 << 20, entry_bytes: 1 << 20 },
@@ -324,6 +325,8 @@ fn owner_options() -> OwnerOptions {
         acknowledge: Order::OfArrival,
         limits: Vec::new(),
         ack_hold: None,
+        quota: None,
+        store: None,
         lanes: 1,
         mailbox_poll: None,
         retire_when_drained: false,
@@ -380,7 +383,7 @@ async fn beside_a_live_owner_under_load_no_entry_is_touched() {
                 }
                 Effect::Park { .. } => panic!("nothing dies"),
                 Effect::Finished(end) => panic!("{end:?}"),
-                Effect::Acknowledge(_) | Effect::Reconnect | Effect::CloseSource | Effect::Observe(_) | Effect::ReadMail { .. } => {}
+                Effect::Acknowledge(_) | Effect::CloseSource | Effect::Observe(_) | Effect::ReadMail { .. } | Effect::Quota(_) | Effect::Reconnect => {}
             }
         }
         if given == 3_000 && owner.unsettled() == 0 && waiting.is_empty() {

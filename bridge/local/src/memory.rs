@@ -1,10 +1,12 @@
 //! Stores in this process's memory: for tests and demonstrations. What they hold ends with the process.
 
+mod drop_ledger;
 mod leases;
 mod managed_subscriptions;
 mod quota;
 mod redrives;
 
+pub use drop_ledger::MemoryDropLedger;
 pub use leases::MemoryLeases;
 pub use managed_subscriptions::MemoryManagedSubscriptions;
 pub use quota::MemoryQuota;

@@ -28,6 +28,7 @@
 
 mod connection;
 mod dead_letters;
+mod drop_ledger;
 mod error;
 mod file;
 mod lock;
@@ -43,6 +44,7 @@ mod value;
 
 pub use connection::WAL_BYTES;
 pub use dead_letters::SqliteDeadLetters;
+pub use drop_ledger::SqliteDropLedger;
 pub use error::LocalStoreError;
 pub use managed_subscriptions::{SqliteManagedSubscriptions, folder_is_private};
 pub use outbox::SqliteOutbox;

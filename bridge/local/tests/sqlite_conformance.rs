@@ -68,3 +68,13 @@ mod dead_letters {
     }
     causeway_ports::dead_letters_conformance!(fresh);
 }
+
+mod drop_ledger {
+    use std::sync::Arc;
+
+    async fn fresh() -> (Arc<dyn causeway_ports::DropLedger>, tempfile::TempDir) {
+        let (store, folder) = super::store();
+        (Arc::new(store.drop_ledger()), folder)
+    }
+    causeway_ports::drop_ledger_conformance!(fresh);
+}

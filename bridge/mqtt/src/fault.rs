@@ -26,6 +26,14 @@ pub(crate) fn classify(error: &ConnectionError, connecting: bool) -> End {
     }
 }
 
+/// The reason that the broker gave in a DISCONNECT, where that ended the connection.
+pub(crate) const fn told(error: &ConnectionError) -> Option<DisconnectReasonCode> {
+    match error {
+        ConnectionError::MqttState(StateError::ServerDisconnect { reason_code, .. }) => Some(*reason_code),
+        _ => None,
+    }
+}
+
 const fn lost(fault: Fault) -> End {
     End { cause: Cause::Lost, fault }
 }

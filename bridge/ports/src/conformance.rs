@@ -12,6 +12,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a suite of tests reports by panicking")]
 
 pub mod dead_letters;
+pub mod drop_ledger;
 pub mod leases;
 pub mod mailbox;
 pub mod managed_subscriptions;

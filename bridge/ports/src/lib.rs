@@ -22,6 +22,8 @@ use async_trait::async_trait;
 use causeway_core::config::{Secret, SecretPlace};
 use causeway_core::dead_letter::{DeadLetter, DeadLetterState};
 use causeway_core::drain::OrderKey;
+use causeway_core::drops::ledger::{LedgerLimits, LedgerRow};
+use causeway_core::flow::sender::SenderLink;
 pub use causeway_core::identity::{ConnectionEpoch, DeliveryId};
 use causeway_core::identity::{EntryId, Epoch, LaneId, LogName, Slot};
 use causeway_core::lease::row::{OwnerFacts, RawLease};
@@ -36,6 +38,7 @@ use causeway_core::units::{Instant, UnixMillis};
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use tokio::sync::watch;
 
 /// A message that the source hands over and still holds: it comes again unless it is acknowledged.
 #[derive(Clone, Debug)]
@@ -327,6 +330,17 @@ pub trait Sink: Send + Sync {
     /// Requests made since the start.
     fn requests(&self) -> u64;
 
+    /// What is known of the connection under it, kept up to date; a change is told where the bytes that wait pass a mark that the adapter was given, or
+    /// where something else changed. `None`: it has no connection that would pile anything up.
+    fn link(&self) -> Option<watch::Receiver<SenderLink>> {
+        None
+    }
+
+    /// How often the other side answered with each of its own codes since the start.
+    fn answers(&self) -> Vec<(u8, u64)> {
+        Vec::new()
+    }
+
     /// The same destination at `address`, where it has addresses of its own, as a broker has topics. `None`: the sender alone says where.
     fn at(&self, _address: &str) -> Option<Arc<dyn Sink>> {
         None
@@ -467,6 +481,56 @@ pub trait ManagedSubscriptions: Send + Sync {
     /// remembered filters since may have subscribed to this one again: a request that comes late takes nothing from it. A filter that stays is
     /// unsubscribed again at the next connection.
     async fn forget(&self, identity: &str, filter: &str, generation: Generation) -> Outcome<bool>;
+
+    /// Whether the store can be reached and has the right shape; the fault says what to do.
+    async fn probe(&self) -> Result<(), Fault>;
+
+    /// Creates what is missing: tables or files. Answers what it created.
+    async fn create(&self) -> Result<Vec<String>, Fault>;
+}
+
+/// Rows that a batch for the ledger of drops has at most.
+pub const MAX_LEDGER_BATCH: usize = 50;
+
+/// What a worker adds to the ledger at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LedgerBatch {
+    /// No other batch has it.
+    pub id: u128,
+    /// What is added, each key once; [`MAX_LEDGER_BATCH`] at most.
+    pub rows: Vec<LedgerRow>,
+}
+
+/// Rows of the ledger.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LedgerPage {
+    /// The rows, the newest first.
+    pub rows: Vec<LedgerRow>,
+    /// Whether these are all.
+    pub complete: bool,
+}
+
+impl LedgerPage {
+    /// The newest `limit` of some rows.
+    #[must_use]
+    pub fn newest(mut rows: Vec<LedgerRow>, limit: usize, complete: bool) -> Self {
+        rows.sort_by(|a, b| b.count.last.cmp(&a.count.last).then_with(|| a.key.cmp(&b.key)));
+        rows.truncate(limit);
+        Self { rows, complete }
+    }
+}
+
+/// Where it is kept what was not delivered: whose, why, by which topic, how often.
+#[async_trait]
+pub trait DropLedger: Send + Sync {
+    /// Adds to the counts. A batch that is written again, because its answer got lost, and with no other of its writer between, counts once.
+    async fn add(&self, batch: &LedgerBatch) -> Outcome<()>;
+
+    /// The newest rows, `limit` at most. Where there are many more, those are looked through only as far as it takes to find so many.
+    async fn list(&self, limit: usize) -> Result<LedgerPage, Fault>;
+
+    /// Deletes what is too old, and of too many the oldest; answers how many rows went.
+    async fn prune(&self, limits: LedgerLimits) -> Outcome<usize>;
 
     /// Whether the store can be reached and has the right shape; the fault says what to do.
     async fn probe(&self) -> Result<(), Fault>;

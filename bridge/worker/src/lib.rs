@@ -4,6 +4,7 @@ pub mod adoption;
 pub mod cli;
 pub mod control;
 pub mod dead_letters;
+pub mod drop_ledger;
 pub mod ecs;
 pub mod fleet;
 pub mod hints;

@@ -9,7 +9,9 @@ use causeway_core::dead_letter::Destination;
 use causeway_core::dispatch::Dispatch;
 use causeway_core::drain::breaker::BreakerOptions;
 use causeway_core::drain::{Pacing, SendLimit};
-use causeway_core::flow::Limit;
+use causeway_core::flow::quota::NodeOptions;
+use causeway_core::flow::sender::SenderOptions;
+use causeway_core::flow::{Limit, StoreBound};
 use causeway_core::hold::Order;
 use causeway_core::identity::LogName;
 use causeway_core::lease::Held;
@@ -18,7 +20,9 @@ use causeway_core::member::MemberOptions;
 use causeway_core::outcome::{Fault, FaultCode};
 use causeway_core::worker::depth::DepthLimit;
 use causeway_core::worker::options::{AckHold, Delivery, Policy};
-use causeway_ports::{Clock, ConnectionGate, DeadLetters, Leases, Mailbox, MailboxName, ManagedSubscriptions, Outbox, Sink, Source, Tasks};
+use causeway_ports::{
+    Clock, ConnectionGate, DeadLetters, Leases, Mailbox, MailboxName, ManagedSubscriptions, Outbox, Quota, Sink, Source, Tasks,
+};
 use core::time::Duration;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -128,6 +132,8 @@ pub struct SessionParts {
     pub arrival_limits: Vec<Limit>,
     /// For how long they may hold it.
     pub ack_hold: Option<AckHold>,
+    /// The budget of the whole bridge that what comes is charged to.
+    pub quota: Option<QuotaParts>,
     /// How many lanes the log shall have.
     pub lanes: u32,
     /// Where others leave entries for this log; `None` where nobody can.
@@ -158,6 +164,8 @@ pub struct SessionParts {
     pub status: StatusBoard,
     /// Cancelled when the program shall stop: stop admitting, settle what is in flight within `drain_ceiling`, disconnect, end.
     pub stop: CancellationToken,
+    /// Whether the source is asked for nothing while none of the senders sends.
+    pub pause_source: bool,
     /// How long the loop may settle what is in flight once it shall stop. The program is ended some seconds later.
     pub drain_ceiling: DrainCeiling,
 }
@@ -183,6 +191,8 @@ pub struct LogLimits {
     pub max_settled_ahead: usize,
     /// For how long rows of settled messages are kept.
     pub keep_settled: Duration,
+    /// How much of one key may stand in the log; `None`: as much as comes.
+    pub store: Option<StoreBound>,
 }
 
 impl From<&OutboxOptions> for LogLimits {
@@ -192,6 +202,7 @@ impl From<&OutboxOptions> for LogLimits {
             send_linger: options.send_linger.get(),
             max_settled_ahead: options.max_settled_ahead as usize,
             keep_settled: options.keep_settled(),
+            store: None,
         }
     }
 }
@@ -213,6 +224,23 @@ pub struct MailboxParts {
     pub poll: Duration,
     /// Woken where this process put something in: the owner looks at once.
     pub mailed: Arc<Notify>,
+}
+
+/// A session's part in the budget of the whole bridge.
+#[derive(Clone)]
+pub struct QuotaParts {
+    /// Where the budget is kept.
+    pub store: Arc<dyn Quota>,
+    /// Its name there.
+    pub name: String,
+    /// Tokens and seconds, as they were written.
+    pub rate: String,
+    /// How it is drawn from.
+    pub options: NodeOptions,
+    /// The members of the bridge, and how often each writes of itself: how many draw from the budget. `None`: this process alone.
+    pub members: Option<(Arc<dyn Leases>, String, Duration)>,
+    /// Counted up where somebody has seen the notice that the budget is spent.
+    pub seen: watch::Receiver<u64>,
 }
 
 /// What keeping account of a broker session's subscriptions needs.
@@ -282,6 +310,10 @@ pub struct LegParts {
     pub destination: Destination,
     /// Where its entries are sent.
     pub sink: Arc<dyn Sink>,
+    /// The id of the sender that takes them there.
+    pub sender: String,
+    /// When it pauses, and how it comes back.
+    pub flow: SenderOptions,
     /// How its messages get there.
     pub delivery: Delivery,
     /// How many of its entries may wait in the log; `None`: as many as come.

@@ -5,10 +5,12 @@
 
 pub use crate::levels::{ProcessRole, ReadinessLevel, ServiceLevel};
 use causeway_core::drain::breaker::Circuit;
+pub use causeway_core::drops::{DropReason, FilterCause};
 use causeway_core::fleet::FleetView;
+use causeway_core::flow::quota::NodeCounters;
+use causeway_core::flow::sender::SenderPhase;
 use causeway_core::identity::Epoch;
 use causeway_core::member::LeaseCounters;
-pub use causeway_core::metrics::DropReason;
 use causeway_core::metrics::{FailoverCause, FailoverStart};
 use causeway_core::outcome::{Fault, FaultCode};
 use causeway_core::units::{Instant, UnixMillis};
@@ -130,6 +132,47 @@ pub struct OutboxDepth {
     pub oldest_received_at: Option<UnixMillis>,
 }
 
+/// A session's part in the budget of the whole bridge.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct QuotaStatus {
+    /// The budget's name.
+    pub name: String,
+    /// Tokens and seconds, as they were written.
+    pub rate: String,
+    /// Tokens at hand.
+    pub tokens_local: u64,
+    /// Whether the budget's store cannot be asked.
+    pub degraded: bool,
+    /// Since when the notice stands that the budget is spent.
+    pub reached_since: Option<UnixMillis>,
+    /// What it did since the start of the process.
+    #[serde(skip)]
+    pub counters: NodeCounters,
+}
+
+/// What the sender of one binding of a route does.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct SenderStatus {
+    /// The sender's id.
+    pub sender: String,
+    /// The route.
+    pub route: String,
+    /// The binding.
+    pub binding: String,
+    /// What it does.
+    pub phase: SenderPhase,
+    /// For how long, in milliseconds; `None`: since the start.
+    pub phase_ms: Option<u64>,
+    /// Messages under way at most, for now.
+    pub window: u64,
+    /// Messages under way.
+    pub in_flight: u64,
+    /// Bytes under way.
+    pub unacked_bytes: u64,
+    /// Bytes that its connection was given and has not written, those of other senders of the same connection included.
+    pub pending_bytes: u64,
+}
+
 /// One session as its owner loop sees it.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct SessionStatus {
@@ -179,6 +222,12 @@ pub struct SessionStatus {
     pub parked: u64,
     /// Messages that lacked the key of a limit, once for each such limit.
     pub limit_keys_missing: u64,
+    /// Its part in the budget of the whole bridge; `None` where there is none.
+    pub quota: Option<QuotaStatus>,
+    /// What its senders do, in the order of the routes and their bindings.
+    pub senders: Vec<SenderStatus>,
+    /// Whether nothing is received because no destination takes anything.
+    pub source_paused: bool,
     /// Whether the log's store does not take what it is given: it is away, or its disk is full.
     pub store_failing: bool,
     /// Its lease; `None` where this process is the session's only candidate.
@@ -297,8 +346,10 @@ pub struct RouteStatus {
     /// Kept as dead letters, by the fault's code.
     #[serde(serialize_with = "by_code")]
     pub dead_lettered: BTreeMap<FaultCode, u64>,
-    /// Dropped, by reason.
+    /// Lost, by reason; without those that expired.
     pub dropped: BTreeMap<DropReason, u64>,
+    /// Taken out of the stream, as the configuration wants.
+    pub filtered: BTreeMap<FilterCause, u64>,
     /// Expired where the route says `on_expired: drop`.
     pub expired: u64,
     /// Received and given up unacknowledged, because their connection ended before they were persisted: the broker sends them again.
@@ -311,6 +362,12 @@ pub struct RouteStatus {
     pub circuits_opened: u64,
     /// What its circuit breaker lets through.
     pub circuit: Circuit,
+    /// Times that its senders went on after a pause with nothing under way.
+    pub resumed: u64,
+    /// Times that they did although something was.
+    pub resumed_forced: u64,
+    /// Attempts that its destinations answered by asking for less.
+    pub throttled: u64,
     /// Times that its outbox was full.
     pub outbox_full: u64,
     /// Persisted, not settled, and not being sent now.
@@ -329,6 +386,7 @@ impl RouteStatus {
             self.delivered,
             self.dead_lettered_total(),
             self.dropped_total(),
+            self.filtered_total(),
             self.expired,
             self.returned,
             self.handed_over,
@@ -352,12 +410,18 @@ impl RouteStatus {
         for (reason, count) in &other.dropped {
             *self.dropped.entry(*reason).or_default() += count;
         }
+        for (cause, count) in &other.filtered {
+            *self.filtered.entry(*cause).or_default() += count;
+        }
         self.expired += other.expired;
         self.returned += other.returned;
         self.handed_over += other.handed_over;
         self.retries += other.retries;
         self.outbox_full += other.outbox_full;
         self.circuits_opened += other.circuits_opened;
+        self.resumed += other.resumed;
+        self.resumed_forced += other.resumed_forced;
+        self.throttled += other.throttled;
         self.circuit = self.circuit.max(other.circuit);
         self.in_outbox += other.in_outbox;
         self.in_flight += other.in_flight;
@@ -367,6 +431,12 @@ impl RouteStatus {
     #[must_use]
     pub fn dead_lettered_total(&self) -> u64 {
         self.dead_lettered.values().sum()
+    }
+
+    /// What was taken out of the stream for every cause.
+    #[must_use]
+    pub fn filtered_total(&self) -> u64 {
+        self.filtered.values().sum()
     }
 
     /// Drops of every reason.

@@ -5,6 +5,7 @@
 
 use crate::adoption::{Adoption, run_and_retire};
 use crate::control::Control;
+use crate::drop_ledger::LedgerKeeper;
 use crate::fleet::FleetReader;
 use crate::http::admin::{self, Admin};
 use crate::http::listeners::Listeners;
@@ -87,6 +88,8 @@ pub struct Program {
     pub control: Option<Control>,
     /// Deletes dead letters once they are too old, where their store does not.
     pub retention: Option<Retention>,
+    /// Writes the ledger of drops, where there is one.
+    pub ledger: Option<LedgerKeeper>,
     /// Where embedded metrics are made, if they are wanted.
     pub exporter: Option<Exporter>,
     /// Where metrics are taken from.
@@ -125,6 +128,7 @@ pub async fn run(program: Program, mut signals: Signals) -> End {
         control,
         protector,
         retention,
+        ledger,
         exporter,
         collector,
         status,
@@ -169,6 +173,9 @@ pub async fn run(program: Program, mut signals: Signals) -> End {
     }
     if let Some(retention) = retention {
         services.spawn(retention.run(quit.clone()));
+    }
+    if let Some(ledger) = ledger {
+        services.spawn(ledger.run(quit.clone()));
     }
     let mut loops = JoinSet::new();
     for parts in sessions {

@@ -15,7 +15,7 @@ use causeway_core::units::UnixMillis;
 use causeway_ports::{Clock, Mailbox as _};
 use causeway_worker::fleet::Fleet;
 use causeway_worker::hints::HintBoard;
-use causeway_worker::http::admin::{Admin, DOCUMENT, NamedKey, Operation, PREFIX, REQUEST};
+use causeway_worker::http::admin::{Admin, CONNECTION_OF_REQUEST, DOCUMENT, NamedKey, Operation, PREFIX, REQUEST};
 use causeway_worker::http::bind;
 use causeway_worker::http::origins::Origins;
 use causeway_worker::http::serve::{Bounds, serve_with};
@@ -65,6 +65,7 @@ struct Server {
     clock: Arc<TestClock>,
     status: StatusBoard,
     step_downs: StepDowns,
+    quota_seen: tokio::sync::watch::Sender<u64>,
     stop: CancellationToken,
 }
 
@@ -84,12 +85,17 @@ impl Server {
     }
 
     async fn with(tls: Option<&ListenerTls>, origins: Origins) -> Self {
+        Self::within(REQUEST, tls, origins).await
+    }
+
+    async fn within(patience: Duration, tls: Option<&ListenerTls>, origins: Origins) -> Self {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let config = config();
         let clock = Arc::new(TestClock::default());
         let status = StatusBoard::new("b", "me", Arc::clone(&clock) as Arc<dyn Clock>);
         let stores = StoreSet::open(&config.stores, None, Purpose::Run).unwrap();
         let (stop, step_downs) = (CancellationToken::new(), StepDowns::default());
+        let quota_seen = tokio::sync::watch::Sender::default();
         let shared = Shared {
             instance_id: "me".to_owned(),
             owner: "me#1".to_owned(),
@@ -99,6 +105,7 @@ impl Server {
             hints: HintBoard::default(),
             tasks: None,
             step_downs: step_downs.clone(),
+            quota_seen: quota_seen.clone(),
             clock: Arc::clone(&clock) as Arc<dyn Clock>,
             metrics: Metrics::default(),
             secrets: Default::default(),
@@ -108,12 +115,12 @@ impl Server {
         let sinks = vec![("out".to_owned(), Arc::new(common::IdleSink) as Arc<dyn causeway_ports::Sink>)];
         let desk = desk(&config, &stores, &sinks, &shared, Fleet::default()).unwrap();
         let keys = vec![NamedKey::new("admin", KEY), NamedKey::new("ops", OTHER_KEY)];
-        let router = Admin::new(keys, origins, desk).behind(Proxies::of(["127.0.0.0/8"])).router();
+        let router = Admin::new(keys, origins, desk).behind(Proxies::of(["127.0.0.0/8"])).within(patience).router();
         let listener = bind("http.admin_addr", "127.0.0.1:0".parse().unwrap()).await.unwrap();
         let base = format!("{}://{}", if tls.is_some() { "https" } else { "http" }, listener.local_addr().unwrap());
         tokio::spawn(serve(listener, tls.map(ListenerTls::acceptor), router, stop.clone()));
         let client = Client::builder().no_proxy().timeout(PATIENCE).build().unwrap();
-        Self { base, client, stores, clock, status, step_downs, stop }
+        Self { base, client, stores, clock, status, step_downs, quota_seen, stop }
     }
 
     /// A request without a key.
@@ -157,7 +164,7 @@ impl Server {
 }
 
 async fn serve(listener: TcpListener, tls: Option<tokio_rustls::TlsAcceptor>, router: axum::Router, stop: CancellationToken) {
-    serve_with(listener, tls, router, Bounds { request: REQUEST, ..Bounds::default() }, stop).await;
+    serve_with(listener, tls, router, Bounds { request: CONNECTION_OF_REQUEST, ..Bounds::default() }, stop).await;
 }
 
 async fn answer(request: RequestBuilder) -> (StatusCode, Value) {
@@ -364,6 +371,21 @@ async fn only_an_owner_with_a_lease_can_be_asked_to_step_down() {
 }
 
 #[tokio::test]
+async fn flow_the_notice_of_a_spent_budget_is_acknowledged_where_it_stands() {
+    let server = Server::start().await;
+    let mut told = server.quota_seen.subscribe();
+    let (status, body) = server.post("/quota/acknowledge", json!({})).await;
+    assert_eq!((status, &body["sessions"]), (StatusCode::OK, &json!([])));
+    let quota = causeway_worker::status::QuotaStatus { reached_since: Some(UnixMillis(5)), ..Default::default() };
+    server.status.publish(causeway_worker::status::SessionStatus { quota: Some(quota), ..session() }, vec![route()]);
+    let (status, body) = server.post("/quota/acknowledge", json!({})).await;
+    assert_eq!(body, json!({ "status": "acknowledged", "sessions": ["s"] }));
+    conforms(Operation::QuotaSeen, status, &body);
+    told.changed().await.unwrap();
+    assert_eq!(*told.borrow(), 2, "every loop is told");
+}
+
+#[tokio::test]
 async fn the_status_page_of_the_same_host_may_call_and_another_page_may_not() {
     let server = Server::with(None, Origins::named(&["https://ops.example.com".to_owned()]).with_page(8081, false)).await;
     let preflight = |origin: &'static str| {
@@ -426,4 +448,27 @@ async fn a_renewed_certificate_is_used_and_a_broken_one_is_not() {
     assert!(status(&third).await.is_err());
     tls.reload().unwrap();
     assert_eq!(status(&knows()).await.unwrap(), StatusCode::OK);
+}
+
+/// One whose body never ends.
+#[tokio::test]
+async fn a_request_that_takes_too_long_is_refused_in_json_that_the_page_may_read() {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let origins = Origins::named(&["https://ops.example.com".to_owned()]);
+    let server = Server::within(Duration::from_millis(200), None, origins).await;
+    let mut stream = tokio::net::TcpStream::connect(server.base.trim_start_matches("http://")).await.unwrap();
+    let head = format!(
+        "POST {PREFIX}/dlq/delete HTTP/1.1\r\nhost: localhost\r\norigin: https://ops.example.com\r\nx-api-key: {KEY}\r\ncontent-length: 10\r\n\r\n{{"
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut told = Vec::new();
+    let mut more = [0; 4096];
+    while !String::from_utf8_lossy(&told).contains("TOO_LATE") {
+        let read = stream.read(&mut more).await.unwrap();
+        assert!(read > 0, "{}", String::from_utf8_lossy(&told));
+        told.extend_from_slice(&more[..read]);
+    }
+    let told = String::from_utf8_lossy(&told).to_lowercase();
+    assert!(told.starts_with("http/1.1 408") && told.contains("content-type: application/json"), "{told}");
+    assert!(told.contains("access-control-allow-origin: https://ops.example.com"), "{told}");
 }

@@ -112,6 +112,8 @@ impl Process {
                 depth: None,
                 breaker: None,
                 send_limits: Vec::new(),
+                sender: String::new(),
+                flow: Default::default(),
                 pacing: None,
                 policy: Policy::default(),
             }],
@@ -119,6 +121,7 @@ impl Process {
             acknowledge: Order::OfArrival,
             arrival_limits: Vec::new(),
             ack_hold: None,
+            quota: None,
             lanes: 1,
             mailbox: None,
             limits: LogLimits::default(),
@@ -159,6 +162,7 @@ impl Process {
             metrics: Metrics::default(),
             status: status.clone(),
             stop: stop.clone(),
+            pause_source: false,
             drain_ceiling: Bridge::default().drain_ceiling(),
         };
         let adoption = Adoption {

@@ -103,6 +103,7 @@ impl Member {
             acknowledge: Order::OfArrival,
             arrival_limits: Vec::new(),
             ack_hold: None,
+            quota: None,
             lanes: 1,
             mailbox: None,
             limits: LogLimits::default(),
@@ -137,6 +138,7 @@ impl Member {
             metrics: metrics.clone(),
             status: status.clone(),
             stop: stop.clone(),
+            pause_source: false,
             drain_ceiling: Bridge::default().drain_ceiling(),
         };
         Self { status, metrics, stop, quit, url, task: tokio::spawn(run_session(parts)) }

@@ -78,6 +78,8 @@ fn start<S: LogStore + 'static>(
             depth: None,
             breaker: None,
             send_limits: Vec::new(),
+            sender: String::new(),
+            flow: Default::default(),
             pacing: None,
             policy: Policy::default(),
         }],
@@ -85,6 +87,7 @@ fn start<S: LogStore + 'static>(
         acknowledge: Order::OfArrival,
         arrival_limits: Vec::new(),
         ack_hold: None,
+        quota: None,
         lanes: LANES,
         mailbox: Some(MailboxParts {
             store: Arc::clone(store) as Arc<dyn Mailbox>,
@@ -105,6 +108,7 @@ fn start<S: LogStore + 'static>(
         random: Arc::new(RandomBits::of_the_system),
         metrics: Metrics::default(),
         stop: stop.clone(),
+        pause_source: false,
         drain_ceiling: Bridge::default().drain_ceiling(),
     };
     (stop, tokio::spawn(run_session(parts)))

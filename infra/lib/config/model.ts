@@ -6,7 +6,7 @@ import { span } from "./span.ts";
 export type SessionMode = "ephemeral" | "persistent" | "exclusive";
 export type DeliveryMode = "direct_hold" | "shared_outbox" | "spill_outbox";
 export type StoreKind = "memory" | "sqlite" | "dynamodb";
-export type Role = "lease" | "outbox" | "dlq" | "managed_subscriptions";
+export type Role = "lease" | "outbox" | "dlq" | "managed_subscriptions" | "ledger";
 
 export interface BridgeConfig {
   bridge?: Bridge;
@@ -18,7 +18,15 @@ export interface BridgeConfig {
   processors?: Processor[];
   routes?: Route[];
   flow?: Flow;
+  drops?: { ledger?: DropLedger };
   http?: Http;
+}
+
+export interface DropLedger {
+  enabled?: boolean;
+  retention?: string;
+  max_rows?: number;
+  flush_interval?: string;
 }
 
 export interface Bridge {

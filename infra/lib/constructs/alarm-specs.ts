@@ -479,6 +479,27 @@ export class AlarmSpecs {
         missing: quiet,
         description: "New messages have been held back at the source for 5 minutes.",
       },
+      {
+        entry: "QuotaDegraded",
+        row: "outbox",
+        metric: this.#metric("QuotaDegraded", "Maximum"),
+        operator: ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
+        threshold: 1,
+        periods: 5,
+        missing: quiet,
+        description:
+          "A process has not reached the store of the bridge's budget for 5 minutes: outage_policy says what it admits.",
+      },
+      {
+        entry: "QuotaReached",
+        row: "outbox",
+        metric: this.#metric("QuotaReached", "Maximum"),
+        operator: ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
+        threshold: 1,
+        periods: 1,
+        missing: quiet,
+        description: "The bridge's budget (flow.quota) is spent: messages wait with their broker or queue.",
+      },
     ];
   }
 

@@ -388,6 +388,7 @@ export class CausewayDynamoDBHA extends Construct {
       brokerPorts: sessions.flatMap((session) => session.brokerPorts),
       startAfter: Object.values(this.baselines.seeds),
       imageContext: props.imageContext,
+      writesLedger: this.document.value.stores?.ledger !== undefined,
       cluster: props.cluster,
       secretKeys: props.secretKeys,
       secretPlaces: secretPlaces(this.document.value),
@@ -471,10 +472,13 @@ function configuredNames(value: BridgeConfig): Partial<Record<TableRole, string>
     outbox: "outbox",
     dlq: "dlq",
     managed_subscriptions: "managed_subscriptions",
+    ledger: "ledger",
   } as const;
   const names: Partial<Record<TableRole, string>> = {};
   const standard = defaultTableNames();
   for (const [store, role] of Object.entries(roles) as [keyof typeof roles, TableRole][]) {
+    // Without a store in the configuration the table is housekeeping's alone, and its name the props'.
+    if (store === "ledger" && value.stores?.ledger === undefined) continue;
     const written = value.stores?.[store]?.options?.table_name;
     names[role] = typeof written === "string" ? written : standard[role];
   }

@@ -1,6 +1,6 @@
 import * as iam from "aws-cdk-lib/aws-iam";
 import type * as sqs from "aws-cdk-lib/aws-sqs";
-import { type Caller, iamActions, OPERATIONS, type TableRole, type Target } from "../operations.ts";
+import { type Caller, iamActions, LEDGER_OPERATIONS, OPERATIONS, type TableRole, type Target } from "../operations.ts";
 import type { IBridgeTables } from "./tables.ts";
 
 /** The queues that a caller's permissions are for. */
@@ -25,6 +25,8 @@ export interface Resources extends Queues {
   readonly cluster?: string;
   /** The bridge's tables. */
   readonly tables: IBridgeTables;
+  /** Whether the caller writes the ledger of drops. */
+  readonly writesLedger?: boolean;
 }
 
 /** For a caller that has nothing to do with queues. */
@@ -43,6 +45,10 @@ export function statements(caller: Caller, resources: Resources): iam.PolicyStat
     const conditions = target === "tasks/list" ? { ArnEquals: { "ecs:cluster": resources.cluster } } : undefined;
     const actions = iamActions(target, operations);
     made.push(new iam.PolicyStatement({ sid: sid(target), actions, resources: arns, conditions }));
+  }
+  if (resources.writesLedger) {
+    const actions = iamActions("ledger", LEDGER_OPERATIONS);
+    made.push(new iam.PolicyStatement({ sid: sid("ledger"), actions, resources: arnsOf("ledger", resources) }));
   }
   return [...made, ...queueKeys(caller, resources)];
 }

@@ -81,6 +81,13 @@ export interface BridgeServiceProps {
   readonly tables: IBridgeTables;
 
   /**
+   * Whether the configuration names `stores.ledger`: the tasks may write the ledger of drops then.
+   *
+   * @default false
+   */
+  readonly writesLedger?: boolean;
+
+  /**
    * Queues that the configuration sends to.
    *
    * @default - none
@@ -347,7 +354,7 @@ export class BridgeService extends Construct {
       assumedBy: new iam.ServicePrincipal("ecs-tasks.amazonaws.com"),
       description: `What the ${kind} tasks of the bridge ${this.props.bridgeId} may do`,
     });
-    const { tables, destinations = [], sources = [], sourcesByName = [] } = this.props;
+    const { tables, destinations = [], sources = [], sourcesByName = [], writesLedger } = this.props;
     const { clusterName } = this.cluster;
     const tasks = Stack.of(this).formatArn({ service: "ecs", resource: "task", resourceName: `${clusterName}/*` });
     const services = Stack.of(this).formatArn({
@@ -356,8 +363,8 @@ export class BridgeService extends Construct {
       resourceName: `${clusterName}/*`,
     });
     const ofEcs = { tasks, services, cluster: this.cluster.clusterArn };
-    for (const statement of statements(kind, { ...NO_QUEUES, tables, destinations, sources, sourcesByName, ...ofEcs }))
-      role.addToPolicy(statement);
+    const resources = { ...NO_QUEUES, tables, destinations, sources, sourcesByName, writesLedger, ...ofEcs };
+    for (const statement of statements(kind, resources)) role.addToPolicy(statement);
     const named = secretStatements(this, this.props.secretPlaces ?? []);
     for (const statement of named) role.addToPolicy(statement);
     const keys = (this.props.secretKeys ?? []).map((key) => key.keyArn);

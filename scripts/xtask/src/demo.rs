@@ -279,7 +279,7 @@ impl Show {
         while began.elapsed() < length {
             cluster.expect_running()?;
             let worker = &cluster.members[active].worker;
-            let (seen, session) = (worker.metrics().await?, worker.session().await);
+            let (seen, session) = (worker.metrics().await?, worker.shown().await);
             let paused = session.is_some_and(|session| session["paused"] == true);
             let (outbox, unacknowledged) = (count(&seen, metrics::OUTBOX_PENDING), count(&seen, metrics::UNACKNOWLEDGED));
             stall.most_in_outbox = stall.most_in_outbox.max(outbox);

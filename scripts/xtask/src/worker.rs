@@ -463,7 +463,14 @@ impl Worker {
         self.named(session).await.is_some_and(|told| told["has_lease"] != false && told["ready"] == true)
     }
 
-    /// What it tells of the session with the broker; it may have others besides. `None`: it does not answer.
+    /// What its status page shows of the session with the broker. `None`: it does not answer.
+    pub async fn shown(&self) -> Option<serde_json::Value> {
+        let answer = self.client.get(format!("{}/api/v1/monitor/status", self.monitor)).send().await.ok()?;
+        let status: serde_json::Value = answer.json().await.ok()?;
+        status["bridge"]["sessions"].as_array()?.iter().find(|told| told["id"] == SESSION).cloned()
+    }
+
+    /// What it tells of the session with the broker; it may have others besides.
     pub async fn session(&self) -> Option<serde_json::Value> {
         self.named(SESSION).await
     }

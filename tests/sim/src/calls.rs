@@ -111,7 +111,9 @@ impl World {
             outcomes.push(if poison {
                 Outcome::NotDone(CallFault::new(FaultCode::InvalidPayload, "poison"))
             } else if self.healed_at.is_none() && self.rng.chance(self.knobs.refused) {
-                Outcome::NotDone(CallFault::new(FaultCode::Throttled, "not now"))
+                // Now and then it asks for less, and its sender pauses; else it is only this message.
+                let code = if number.is_multiple_of(8) { FaultCode::Throttled } else { FaultCode::Unavailable };
+                Outcome::NotDone(CallFault::new(code, "not now"))
             } else {
                 self.check_order_of_topic(entry);
                 if self.queue.take(entry) {

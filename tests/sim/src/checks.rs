@@ -48,6 +48,8 @@ impl World {
         let out = nanos(hold_off(&self.knobs)).max(nanos(broker_hold_off(&self.knobs)));
         let retries = 5 * S + 32 * S + nanos(SEND_BACKOFF) + 2 * (SOURCE_BACKOFF + CONNECT_TIMEOUT);
         let backlog = (self.knobs.messages + self.knobs.redrives.len() as u64 + 5) * 6 * self.knobs.latency;
+        // The longest pause of a sender that was told to send less, and of one that waits for what is under way.
+        let sender = 11 * S + 36 * S;
         let mailbox = 5 * self.knobs.mailbox_poll.unwrap_or(0);
         let all = step_down
             + out
@@ -55,6 +57,7 @@ impl World {
             + budget.broker_path.unwrap_or(0).unsigned_abs()
             + retries
             + backlog
+            + sender
             + mailbox;
         // By the slowest clock.
         all + all / 1_000_000 * (2 * self.knobs.rate_ppm)

@@ -204,7 +204,7 @@ impl World {
                 }
             }
             owner::Effect::ReadMail { limit } => self.call(worker, Link::Store, Awaited::Mail { term }, Request::ReadMail(limit), timeout),
-            owner::Effect::Observe(_) | owner::Effect::Finished(_) | owner::Effect::Reconnect => {}
+            owner::Effect::Observe(_) | owner::Effect::Finished(_) | owner::Effect::Quota(_) | owner::Effect::Reconnect => {}
         }
     }
 

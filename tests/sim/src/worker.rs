@@ -396,6 +396,7 @@ fn owner_options(name: String, ttl: Duration, knobs: &Knobs, rng: &mut Rng) -> O
         depth: None,
         breaker: None,
         send_limits: Vec::new(),
+        sender: Default::default(),
         pacing: knobs.paced.then(|| Pacing {
             shortest: Duration::from_millis(20),
             longest: Duration::from_millis(200),
@@ -421,6 +422,8 @@ fn owner_options(name: String, ttl: Duration, knobs: &Knobs, rng: &mut Rng) -> O
         acknowledge: Order::OfArrival,
         limits: Vec::new(),
         ack_hold: None,
+        quota: None,
+        store: None,
         lanes: knobs.lanes,
         mailbox_poll: knobs.mailbox_poll.map(Duration::from_nanos),
         retire_when_drained: false,

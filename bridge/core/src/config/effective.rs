@@ -7,6 +7,7 @@ use super::model::{
 };
 use super::secret_place::SecretPlace;
 use super::values::{Id, Secret, Span, StepDown};
+use crate::flow::sender::{ResumeOptions, SenderOptions};
 use crate::timing::{Activation, Budget, BudgetError, BudgetTerms, Cadence, CadenceError, CadenceInput, MqttActivation, Nanos};
 use core::time::Duration;
 use std::collections::BTreeSet;
@@ -516,6 +517,38 @@ impl Session {
     }
 }
 
+/// Bytes that an MQTT connection was given and has not written above which its senders pause, where nothing else is said.
+const HIGH_WATER_BYTES: u64 = 1_310_720;
+
+impl Config {
+    /// The largest payload that a session takes in, in bytes.
+    #[must_use]
+    pub fn largest_payload(&self) -> u64 {
+        self.sessions.iter().map(|session| u64::from(session.options.session.max_payload_bytes)).max().unwrap_or(0)
+    }
+
+    /// When senders pause, and how they come back.
+    #[must_use]
+    pub fn sender_flow(&self) -> SenderOptions {
+        let (written, largest) = (&self.flow.outbound, self.largest_payload());
+        let high_water = written.high_water_bytes.unwrap_or(HIGH_WATER_BYTES).max(largest);
+        let bytes = written.max_unacked_bytes.max(largest);
+        SenderOptions {
+            max_in_flight: written.max_in_flight.map_or(usize::MAX, |most| most as usize),
+            max_unacked_bytes: usize::try_from(bytes).unwrap_or(usize::MAX),
+            high_water,
+            low_water: written.low_water_bytes.unwrap_or(high_water / 2),
+            resume: ResumeOptions {
+                base: written.resume.base.get(),
+                max: written.resume.max.get(),
+                max_retries: written.resume.max_retries,
+                jitter: written.resume.jitter.get(),
+                slow_start: written.resume.slow_start,
+            },
+        }
+    }
+}
+
 impl Sender {
     /// How the sender sends to SQS; `None` where it sends elsewhere or names no queue.
     #[must_use]
@@ -590,6 +623,13 @@ impl Stores {
     #[must_use]
     pub fn lease_backend(&self) -> Option<LeaseBackend> {
         self.lease.as_ref().map(LeaseStore::backend)
+    }
+
+    /// Where the ledger of drops is kept; `None`: in memory.
+    #[must_use]
+    pub fn ledger_backend(&self) -> Option<StoreBackend> {
+        let store = self.ledger.as_ref()?;
+        Some(backend(store.kind, store.options.path.as_deref(), store.options.table_name.as_deref(), "causeway-ledger"))
     }
 
     /// Where subscription histories are kept.

@@ -21,11 +21,11 @@ use processors::{Processed, process};
 
 use crate::config::Config;
 use crate::config::model::{DispatchMode, OnFailure, Resolver, ResolverKind, Retained, Route};
+use crate::flow::Expiry;
 use crate::identity::{EntryId, IdSequence};
 use crate::message::{Entry, Message, Refusal};
 use crate::outcome::FaultCode;
 use crate::units::UnixMillis;
-use core::time::Duration;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use thiserror::Error;
@@ -53,6 +53,8 @@ pub struct Dispatch {
     subscriber: Option<Arc<str>>,
     /// Whether that is kept as a dead letter. Else it goes on like a message of that receiver.
     keeps_unasked: bool,
+    /// How long messages are kept.
+    expiry: Expiry,
 }
 
 /// What became of a message.
@@ -147,7 +149,13 @@ impl Dispatch {
         let routes = routes.into_iter().map(|route| RouteDispatch::compile(config, route)).collect::<Result<Vec<_>, _>>()?;
         let subscribes = |route: &&RouteDispatch| config.receiver(&route.receiver).is_some_and(|receiver| receiver.session_id.is_some());
         let subscriber = routes.iter().find(subscribes).map(|route| Arc::clone(&route.receiver));
-        Ok(Self { bridge: config.bridge.id.to_string(), routes, subscriber, keeps_unasked: config.stores.dlq.is_some() })
+        Ok(Self {
+            bridge: config.bridge.id.to_string(),
+            routes,
+            subscriber,
+            keeps_unasked: config.stores.dlq.is_some(),
+            expiry: Expiry::from(&config.flow.store),
+        })
     }
 
     /// Without a configuration: what comes by a receiver goes, by each of its routes, to the first binding that is told of that route. Each of `legs` is
@@ -170,7 +178,7 @@ impl Dispatch {
             }
         }
         let subscriber = routes.first().map(|route: &RouteDispatch| Arc::clone(&route.receiver));
-        Self { bridge: String::new(), routes, subscriber, keeps_unasked: false }
+        Self { bridge: String::new(), routes, subscriber, keeps_unasked: false, expiry: Expiry::default() }
     }
 
     /// The entries of a message. What no receiver asked for is that of the session's own; where there is a store for dead letters each entry is refused for that,
@@ -201,7 +209,7 @@ impl Dispatch {
                             headers::set(&mut copy, HOPS, hops.saturating_add(1).to_string());
                             headers::set(&mut copy, FORWARDED_FROM, self.bridge.clone());
                         }
-                        dispatched.entries.push(way.entry(route, arrival, copy, ids.take()));
+                        dispatched.entries.push(way.entry(route, arrival, copy, ids.take(), self.expiry));
                     }
                 }
                 None => dispatched.filtered.push(Arc::clone(&route.id)),
@@ -257,8 +265,8 @@ impl Way {
         Self { marks: false, binding, address: None, refusal: Some(Refusal { code, detail }) }
     }
 
-    fn entry(self, route: &RouteDispatch, arrival: &Arrival<'_>, message: Message, id: EntryId) -> Entry {
-        let remaining = message.properties.expiry_seconds.map(|seconds| Duration::from_secs(u64::from(seconds)));
+    fn entry(self, route: &RouteDispatch, arrival: &Arrival<'_>, message: Message, id: EntryId, expiry: Expiry) -> Entry {
+        let remaining = expiry.of(message.properties.expiry_seconds);
         Entry {
             id,
             route: Arc::clone(&route.id),

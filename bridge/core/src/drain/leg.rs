@@ -5,11 +5,12 @@ use super::pacer::{Pacer, SendLimit};
 use super::rounds::{Answer, Rounds};
 use super::{Item, OrderKey, Pace};
 use crate::flow::Reason;
+use crate::flow::sender::{SenderFlow, SenderOptions};
 use crate::units::Instant;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 /// What one leg sends.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Sending {
     /// By turn.
     pub ready: BTreeMap<u64, Item>,
@@ -23,7 +24,11 @@ pub(super) struct Sending {
     /// What limits on its first attempt may make wait.
     pacer: Option<Pacer>,
     pub breaker: Option<Breaker>,
+    /// When it sends, and how much.
+    pub flow: SenderFlow,
     pub in_flight: usize,
+    /// What those take of a batch's bytes.
+    pub unacked: usize,
     /// Batches in flight.
     pub sends: usize,
     pub last_send_began: Option<Instant>,
@@ -31,7 +36,21 @@ pub(super) struct Sending {
 
 impl Sending {
     pub fn new(pace: &Pace) -> Self {
-        Self { rounds: pace.pacing.map(Rounds::new), breaker: pace.breaker.map(Breaker::new), ..Self::default() }
+        let max_in_flight = pace.max_in_flight.min(pace.sender.max_in_flight);
+        Self {
+            ready: BTreeMap::new(),
+            lines: HashMap::new(),
+            due: BTreeMap::new(),
+            inherited: 0,
+            pacer: None,
+            rounds: pace.pacing.map(Rounds::new),
+            breaker: pace.breaker.map(Breaker::new),
+            flow: SenderFlow::new(SenderOptions { max_in_flight, ..pace.sender }),
+            in_flight: 0,
+            unacked: 0,
+            sends: 0,
+            last_send_began: None,
+        }
     }
 
     /// Sets limits on what it sends.
@@ -95,11 +114,11 @@ impl Sending {
 
     /// Entries that may leave now.
     pub fn room(&self, pace: &Pace, now: Instant) -> usize {
-        if self.sends >= pace.max_sends() {
+        if self.sends >= pace.max_sends() || self.flow.room_in_bytes(self.unacked) == 0 {
             return 0;
         }
         let most = self.breaker.as_ref().and_then(|breaker| breaker.most(now)).unwrap_or(usize::MAX);
-        pace.max_in_flight.min(most).saturating_sub(self.in_flight)
+        self.flow.window().min(most).saturating_sub(self.in_flight)
     }
 
     /// When the circuit breaker lets something through that is ready.
@@ -207,6 +226,7 @@ impl Sending {
         if room == 0 {
             return None;
         }
+        let most = pace.limits.bytes.min(self.flow.room_in_bytes(self.unacked));
         let mut bytes = 0;
         let mut considered = 0;
         let count = ready
@@ -214,7 +234,7 @@ impl Sending {
             .take_while(|item| {
                 considered += 1;
                 bytes += item.size;
-                bytes <= pace.limits.bytes
+                bytes <= most
             })
             .count()
             .max(1);

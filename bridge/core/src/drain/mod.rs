@@ -21,6 +21,7 @@ pub use pacer::SendLimit;
 pub use rounds::Pacing;
 
 use crate::flow::Reason;
+use crate::flow::sender::{SenderFlow, SenderLink, SenderOptions};
 use crate::identity::{ConnectionEpoch, DeliveryId, Id128, LaneId, Place, Position};
 use crate::message::Entry;
 use crate::units::Instant;
@@ -129,6 +130,8 @@ pub struct Pace {
     pub pacing: Option<Pacing>,
     /// When it leaves its destination alone; `None`: never.
     pub breaker: Option<BreakerOptions>,
+    /// What bounds it besides, and when it pauses.
+    pub sender: SenderOptions,
 }
 
 impl Pace {
@@ -419,11 +422,20 @@ impl Drain {
         }
     }
 
-    /// Begins the rounds that are due. `all`: what waits for one is ready at once, since there is no time left.
-    pub fn release(&mut self, now: Instant, all: bool, jitter: &mut Jitter) {
-        for sending in &mut self.legs {
+    /// Ends the senders' pauses that are over, and begins the rounds that are due. `all`: what waits for one is ready at once, since there is no time
+    /// left. Answers which legs' senders go on, and whether they do so although something is under way.
+    pub fn release(&mut self, now: Instant, all: bool, jitter: &mut Jitter) -> Vec<(usize, bool)> {
+        let mut resumed = Vec::new();
+        for (leg, sending) in self.legs.iter_mut().enumerate() {
+            let before = sending.flow.resumed();
+            sending.flow.tick(now, sending.in_flight, jitter);
+            let after = sending.flow.resumed();
+            if after != before {
+                resumed.push((leg, after.forced > before.forced));
+            }
             sending.release(now, all, &mut || jitter.fraction());
         }
+        resumed
     }
 
     /// The destination accepted an item that came back.
@@ -475,6 +487,7 @@ impl Drain {
             });
         let rounds = self.legs.iter().filter_map(Sending::release_at);
         let probes = self.legs.iter().filter_map(Sending::probe_at);
+        let flows = self.legs.iter().filter_map(|sending| sending.flow.wake_at());
         let admitted = self
             .legs
             .iter()
@@ -482,7 +495,7 @@ impl Drain {
             .filter(|(sending, pace)| has_room(sending, pace))
             .filter_map(|(sending, _)| sending.admits_at(now));
         // What lingered long enough and still did not leave waits for an event; it must not hide the next pause's end.
-        lingering.filter(|at| *at > now).chain(waiting).chain(rounds).chain(probes).chain(admitted).min()
+        lingering.filter(|at| *at > now).chain(waiting).chain(rounds).chain(probes).chain(admitted).chain(flows).min()
     }
 
     /// What is to leave now, if anything: a full batch, or a smaller one where nothing is under way or its oldest entry has waited long enough.
@@ -527,6 +540,7 @@ impl Drain {
             if !items.is_empty() {
                 self.next_id += 1;
                 sending.in_flight += items.len();
+                sending.unacked += items.iter().map(|item| item.size).sum::<usize>();
                 sending.sends += 1;
                 if let Some(breaker) = &mut sending.breaker {
                     breaker.began();
@@ -548,6 +562,7 @@ impl Drain {
         for item in &items {
             if let Some(sending) = self.legs.get_mut(item.leg) {
                 sending.in_flight -= 1;
+                sending.unacked -= item.size;
             }
             self.share_mut(item.origin).in_flight -= 1;
         }
@@ -557,7 +572,36 @@ impl Drain {
     /// Whether any entry is ready to be sent, and nothing keeps it from leaving.
     #[must_use]
     pub fn has_ready(&self) -> bool {
-        self.legs.iter().any(|sending| !sending.ready.is_empty() && sending.circuit() == Circuit::Closed)
+        let may_send = |sending: &Sending| sending.circuit() == Circuit::Closed && sending.flow.window() > 0;
+        self.legs.iter().any(|sending| !sending.ready.is_empty() && may_send(sending))
+    }
+
+    /// What is known of the connection under `leg` changed.
+    pub fn linked(&mut self, now: Instant, leg: usize, link: SenderLink, jitter: &mut Jitter) {
+        if let Some(sending) = self.legs.get_mut(leg) {
+            sending.flow.linked(now, link, jitter);
+        }
+    }
+
+    /// What a send of `leg` that ended says of its sender: so many entries were accepted, or the destination asked for less.
+    pub fn answered(&mut self, now: Instant, leg: usize, accepted: usize, throttled: bool, jitter: &mut Jitter) {
+        let Some(sending) = self.legs.get_mut(leg) else { return };
+        sending.flow.accepted(accepted);
+        if throttled {
+            sending.flow.throttle(now, jitter);
+        }
+    }
+
+    /// What the sender of `leg` does.
+    #[must_use]
+    pub fn flow(&self, leg: usize) -> Option<&SenderFlow> {
+        self.legs.get(leg).map(|sending| &sending.flow)
+    }
+
+    /// Bytes of `leg` under way.
+    #[must_use]
+    pub fn unacked_of(&self, leg: usize) -> usize {
+        self.legs.get(leg).map_or(0, |sending| sending.unacked)
     }
 
     /// Tells the circuit breaker of `leg`, if it has one, how a send ended; whether it is open from now on.
@@ -627,6 +671,14 @@ impl Drain {
         }
         gone.sort_unstable_by_key(|item| item.turn);
         gone
+    }
+
+    /// Takes out the oldest entry of `leg` that `is_its` means, but for what is being sent or parked; the caller's to settle.
+    pub fn take_oldest(&mut self, leg: usize, is_its: impl Fn(&Item) -> bool) -> Option<Item> {
+        let unsent = self.legs.get(leg).into_iter().flat_map(Sending::unsent);
+        let turn = self.waiting.values().chain(unsent).filter(|item| is_its(item)).map(|item| item.turn).min()?;
+        let waiting = self.waiting.extract_if(.., |_, item| item.turn == turn).map(|(_, item)| item).next();
+        waiting.or_else(|| self.legs.get_mut(leg)?.extract(|item| item.turn == turn).pop())
     }
 
     /// The ids of entries in memory, for tests and counting.

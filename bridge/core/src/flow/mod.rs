@@ -8,6 +8,7 @@
 mod bucket;
 pub mod capacity;
 mod configured;
+mod expiry;
 mod gate;
 mod key;
 mod limiter;
@@ -16,11 +17,14 @@ pub mod quota;
 mod reason;
 pub mod sender;
 pub mod share;
+mod store;
 mod window;
 
 pub use configured::{arrival_limits, send_limits};
+pub use expiry::{Expiry, forwarded_expiry};
 pub use gate::{Exceeded, Gate, Limit, OnExceed, Verdict};
 pub use key::{KeyError, LimitKey, NO_KEY};
 pub use limiter::{Limiter, Mode, OVERFLOW_KEY};
 pub use pairs::{MAX_COUNT, MAX_SECONDS, Pair, Pairs, PairsError};
 pub use reason::Reason;
+pub use store::{DEFAULT_MESSAGES, MAX_KEYS, OnFull, StoreBound, StoreKey, StoreUsage, StoreVerdict, Usage};

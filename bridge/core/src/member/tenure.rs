@@ -80,6 +80,7 @@ impl Member {
                 | worker::Effect::Send { .. }
                 | worker::Effect::Park { .. }
                 | worker::Effect::Reconnect
+                | worker::Effect::Quota(_)
                 | worker::Effect::CloseSource
                 | worker::Effect::Observe(_)) => self.effects.push(Effect::Owner { term, effect }),
             }

@@ -24,7 +24,7 @@ macro_rules! catalog {
 catalog! {
     Worker {
         MessagesReceived = Counter Count [Route] "messages_received_total" "MessagesReceived"
-            "Messages received from the source. Conservation: received + mailed + recovered = delivered + dead-lettered + dropped + expired + returned + handed over + in the outbox + in flight.";
+            "Messages received from the source. Conservation: received + mailed + recovered = delivered + dead-lettered + dropped + expired + filtered + returned + handed over + in the outbox + in flight.";
         MessagesMailed = Counter Count [Route] "messages_mailed_total" "MessagesMailed"
             "Messages that came by the mailbox of the route's log and not from its source: posted to a receiver, put in by hand, or put back from the dead letters.";
         MessagesRecovered = Counter Count [Route] "messages_recovered_total" "MessagesRecovered"
@@ -36,7 +36,11 @@ catalog! {
         DlqDeleted = Counter Count [] "dlq_deleted_total" "DLQDeleted"
             "Dead letters that were deleted because they were older than stores.dlq.options.retention. DynamoDB deletes those by itself, uncounted.";
         MessagesDropped = Counter Count [Route, DropReason] "messages_dropped_total" "MessagesDropped"
-            "Messages that were dropped on purpose, by reason.";
+            "Messages of which nothing is left, by reason; those that expired are counted by messages_expired_total.";
+        DroppedMessages = Counter Count [DropReason, Direction, Route, DropOutcome] "dropped_messages_total" "DroppedMessages"
+            "Messages that were not delivered, by reason, direction and outcome: lost, or kept as dead letters. Each is counted as it is in messages_dropped_total, messages_expired_total or dlq_entries_total too; what is not known to belong to a route has the route -. What is held or waits is not here. CloudWatch gets what has occurred.";
+        MessagesFiltered = Counter Count [Route, FilterCause] "messages_filtered_total" "MessagesFiltered"
+            "Messages that the configuration takes out of the stream: filtered out by a processor (on_filtered: drop), or kept by the broker and skipped (retained: skip). No loss.";
         MessagesExpired = Counter Count [Route] "messages_expired_total" "MessagesExpired"
             "Messages that expired before they were sent, on routes that drop those.";
         MessagesReturned = Counter Count [Route] "messages_returned_total" "MessagesReturned"
@@ -103,6 +107,20 @@ catalog! {
             "Requests made to SQS.";
         MqttPublished = Counter Count [Sender] "mqtt_published_total" "MQTTPublished"
             "Messages that were published to the broker of a sender's session, by all senders of that session together.";
+        PausedSenders = Gauge Count [Direction] "paused_senders" "PausedSenders"
+            "Egress: senders that send nothing for now, because what they were given piles up before their connection or their destination asked for less. Ingress: queues that are asked for nothing because no destination of theirs takes anything.";
+        PendingBytes = Gauge Bytes [Sender] "pending_bytes" "PendingBytes"
+            "Bytes that the connection under a sender was given and has not written. At most flow.outbound.high_water_bytes and one message.";
+        InFlight = Gauge Count [Direction] "inflight" "InFlight"
+            "Egress: messages handed to destinations and not answered. Ingress: messages received and not acknowledged.";
+        Resumes = Counter Count [Route, Forced] "resume_total" "Resumes"
+            "Times that a sender of a route went on after a pause; forced: although something of it was still under way.";
+        Throttled = Counter Count [Route] "throttled_total" "Throttled"
+            "Attempts that a destination answered by asking for less. They count neither as retries nor towards a poison message.";
+        PeerAcks = Counter Count [Sender, PeerCode] "peer_ack_total" "PeerAcks"
+            "Acknowledgements of published messages by their reason, of all senders of a session together.";
+        NoMatchingSubscribers = Counter Count [Sender] "no_matching_subscribers_total" "NoMatchingSubscribers"
+            "Published messages that the broker accepted and had nobody for, of all senders of a session together.";
         Connected = Gauge None [Session] "connected" "MQTTConnected"
             "1 while the session is connected to its broker.";
         SubscriptionsWanted = Gauge Count [Session] "subscriptions_wanted" "SubscriptionsWanted"
@@ -169,6 +187,22 @@ catalog! {
             "Connections after the first.";
         MqttConnectFailures = Counter Count [Session] "mqtt_connect_failures_total" "MQTTConnectFailures"
             "Attempts that did not lead to a connection.";
+        QuotaTokensLocal = Gauge Count [Session] "quota_tokens_local" "QuotaTokensLocal"
+            "Tokens of the bridge's budget that the session has at hand.";
+        QuotaCharged = Counter Count [Session] "quota_charged_total" "QuotaCharged"
+            "Tokens charged: one for each message, and one for each of its destinations.";
+        QuotaUnmetered = Counter Count [Session] "quota_unmetered_total" "QuotaUnmetered"
+            "Tokens admitted without a budget, while its store was away and outage_policy says fail_open.";
+        QuotaReturned = Counter Count [Session] "quota_returned_total" "QuotaReturned"
+            "Tokens given back because nobody waited for them.";
+        QuotaDraws = Counter Count [Session, DrawResult] "quota_draws_total" "QuotaDraws"
+            "Draws from the bridge's budget, by what they brought: all that was asked for, less, nothing, or no answer.";
+        QuotaDegraded = Gauge Count [Session] "quota_degraded" "QuotaDegraded"
+            "1 while the store of the bridge's budget cannot be asked.";
+        QuotaFailures = Counter Count [Session, DrawFailure] "quota_degraded_total" "QuotaFailures"
+            "Calls to the store of the bridge's budget that failed: refused, or without an answer in time.";
+        QuotaReached = Gauge Count [Session] "quota_reached" "QuotaReached"
+            "1 while the notice stands that the bridge's budget is spent: until somebody acknowledges it, or its time is over.";
         SessionResumeLost = Counter Count [Session] "mqtt_session_resume_lost_total" "SessionResumeLost"
             "Connections that found the broker without the session it should have kept: messages may be lost there.";
         MqttPoison = Counter Count [Session] "mqtt_ingress_poison_dropped_total" "MQTTIngressPoisonDropped"

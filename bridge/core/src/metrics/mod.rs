@@ -7,7 +7,9 @@ pub mod emf;
 
 pub use catalog::{CATALOG, Metric};
 
+use crate::drops::{Direction, DropOutcome, DropReason, FilterCause};
 use crate::flow::Reason;
+use crate::flow::quota::NodeCounters;
 use crate::ingress::Unknown;
 use crate::outcome::FaultCode;
 
@@ -97,6 +99,12 @@ pub enum Label {
     Sender,
     /// Why a message was dropped.
     DropReason,
+    /// The way of a message, or of a sender: from a source, or to a destination.
+    Direction,
+    /// What is left of a message that was dropped.
+    DropOutcome,
+    /// Why a message was taken out of the stream.
+    FilterCause,
     /// A fault's code.
     FaultCode,
     /// A fault's code, or `NONE`.
@@ -117,8 +125,16 @@ pub enum Label {
     PostResult,
     /// Why nobody is known to own a session.
     UnknownOwner,
+    /// What a draw from the bridge's budget brought.
+    DrawResult,
+    /// Why a call to its store failed.
+    DrawFailure,
     /// Which kind of limit made a message wait.
     LimitReason,
+    /// Whether something was still under way.
+    Forced,
+    /// The reason in an acknowledgement.
+    PeerCode,
 }
 
 impl Label {
@@ -129,9 +145,10 @@ impl Label {
             Self::Route => "route",
             Self::Session => "session",
             Self::Sender => "sender",
-            Self::DropReason => "reason",
+            Self::DropReason | Self::FilterCause => "reason",
+            Self::Direction => "direction",
             Self::FaultCode | Self::SendCode => "code",
-            Self::SendOutcome => "outcome",
+            Self::SendOutcome | Self::DropOutcome => "outcome",
             Self::AppendResult => "result",
             Self::Version => "version",
             Self::FailoverCause => "cause",
@@ -139,6 +156,10 @@ impl Label {
             Self::Receiver => "receiver",
             Self::PostResult => "result",
             Self::UnknownOwner | Self::LimitReason => "reason",
+            Self::DrawResult => "result",
+            Self::DrawFailure => "cause",
+            Self::Forced => "forced",
+            Self::PeerCode => "code",
         }
     }
 
@@ -149,9 +170,10 @@ impl Label {
             Self::Route => "Route",
             Self::Session => "Session",
             Self::Sender => "Sender",
-            Self::DropReason => "Reason",
+            Self::DropReason | Self::FilterCause => "Reason",
+            Self::Direction => "Direction",
             Self::FaultCode | Self::SendCode => "Code",
-            Self::SendOutcome => "Outcome",
+            Self::SendOutcome | Self::DropOutcome => "Outcome",
             Self::AppendResult => "Result",
             Self::Version => "Version",
             Self::FailoverCause => "Cause",
@@ -159,6 +181,10 @@ impl Label {
             Self::Receiver => "Receiver",
             Self::PostResult => "Result",
             Self::UnknownOwner | Self::LimitReason => "Reason",
+            Self::DrawResult => "Result",
+            Self::DrawFailure => "Cause",
+            Self::Forced => "Forced",
+            Self::PeerCode => "Code",
         }
     }
 
@@ -169,6 +195,9 @@ impl Label {
         match self {
             Self::Route | Self::Session | Self::Sender | Self::Receiver | Self::Version => None,
             Self::DropReason => Some(DropReason::ALL.iter().map(|reason| reason.as_str()).collect()),
+            Self::Direction => Some(Direction::ALL.iter().map(|direction| direction.as_str()).collect()),
+            Self::DropOutcome => Some(DropOutcome::ALL.iter().map(|outcome| outcome.as_str()).collect()),
+            Self::FilterCause => Some(FilterCause::ALL.iter().map(|cause| cause.as_str()).collect()),
             Self::FaultCode => Some(codes().collect()),
             Self::SendCode => Some(core::iter::once("NONE").chain(codes()).collect()),
             Self::SendOutcome => Some(vec!["done", "not_done", "unknown"]),
@@ -176,11 +205,28 @@ impl Label {
             Self::FailoverCause => Some(FailoverCause::ALL.iter().map(|cause| cause.as_str()).collect()),
             Self::FailoverStart => Some(FailoverStart::ALL.iter().map(|start| start.as_str()).collect()),
             Self::PostResult => Some(PostResult::ALL.iter().map(|result| result.as_str()).collect()),
+            Self::Forced => Some(vec!["false", "true"]),
+            Self::PeerCode => Some(PEER_CODES.iter().map(|(_, name)| *name).collect()),
             Self::UnknownOwner => Some(Unknown::ALL.iter().map(|why| why.as_str()).collect()),
+            Self::DrawResult => Some(NodeCounters::DRAW_RESULTS.to_vec()),
+            Self::DrawFailure => Some(NodeCounters::FAILURES.to_vec()),
             Self::LimitReason => Some(Reason::ALL.iter().map(|reason| reason.name()).collect()),
         }
     }
 }
+
+/// The reasons that a broker may give in a PUBACK, and how they are written.
+pub const PEER_CODES: [(u8, &str); 9] = [
+    (0x00, "0x00"),
+    (0x10, "0x10"),
+    (0x80, "0x80"),
+    (0x83, "0x83"),
+    (0x87, "0x87"),
+    (0x90, "0x90"),
+    (0x91, "0x91"),
+    (0x97, "0x97"),
+    (0x99, "0x99"),
+];
 
 /// How an append of a segment ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -242,46 +288,6 @@ impl PostResult {
             Self::Forwarded => "forwarded",
             Self::Refused => "refused",
             Self::Unavailable => "unavailable",
-        }
-    }
-}
-
-/// Why a message was dropped: neither delivered nor kept as a dead letter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum DropReason {
-    /// The destination refused it for good and the route says `on_permanent_failure: drop`.
-    PermanentFailure,
-    /// A processor filtered it out and the route says `on_filtered: drop`.
-    Filtered,
-    /// The broker had kept it for later subscribers and the receiver says `retained: skip`.
-    Retained,
-    /// It belongs to no route.
-    NoRoute,
-    /// Quality of service 0 and no room: the broker would not have repeated it either.
-    Qos0Overflow,
-    /// The limit of its key did not admit it and says `on_exceed: drop`.
-    KeyLimit,
-    /// The same, by the limit of its route or of all that comes by its source.
-    RouteLimit,
-}
-
-impl DropReason {
-    /// Every reason.
-    pub const ALL: &'static [Self] =
-        &[Self::PermanentFailure, Self::Filtered, Self::Retained, Self::NoRoute, Self::Qos0Overflow, Self::KeyLimit, Self::RouteLimit];
-
-    /// The name in metrics and answers.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::PermanentFailure => "permanent_failure",
-            Self::Filtered => "filtered",
-            Self::Retained => "retained",
-            Self::NoRoute => "no_route",
-            Self::Qos0Overflow => "qos0_overflow",
-            Self::KeyLimit => "key_limit",
-            Self::RouteLimit => "route_limit",
         }
     }
 }

@@ -8,14 +8,20 @@
 //! has a say admits it: never is a part of it taken in, and never is a budget spent on what has to wait.
 
 use super::Owner;
+use super::bounds::LOOK_AGAIN;
 use super::events::{Effect, Observation};
 use super::options::{AckHold, AckHoldAction, Delivery};
+use crate::drops::Dropped;
+use crate::flow::quota::{Node, NodeOptions, QuotaReply, Ticket};
 use crate::flow::{Exceeded, Gate, Limit, OnExceed, Reason};
 use crate::identity::{ConnectionEpoch, DeliveryId};
 use crate::message::Entry;
 use crate::units::{Instant, UnixMillis};
 use std::collections::VecDeque;
 use std::sync::Arc;
+
+/// A charge that waits is asked for again with every answer of the budget's store, when the node says so, and after so long besides.
+const QUOTA_LOOK: core::time::Duration = core::time::Duration::from_secs(1);
 
 /// A message that came, as the entries that it leads to.
 #[derive(Debug)]
@@ -54,6 +60,10 @@ enum Answer {
 #[derive(Debug, Default)]
 pub(super) struct Admission {
     gate: Gate,
+    /// Its part in the budget of the whole bridge, if there is one.
+    pub quota: Option<Node>,
+    /// What the first one's charge is known by.
+    ticket: u64,
     queue: VecDeque<Arrived>,
     /// When the first one is asked about again.
     ask_at: Option<Instant>,
@@ -64,8 +74,8 @@ pub(super) struct Admission {
 }
 
 impl Admission {
-    pub fn new(limits: Vec<Limit>) -> Self {
-        Self { gate: Gate::new(limits), ..Self::default() }
+    pub fn new(limits: Vec<Limit>, quota: Option<NodeOptions>) -> Self {
+        Self { gate: Gate::new(limits), quota: quota.map(Node::new), ..Self::default() }
     }
 
     /// Messages that wait.
@@ -99,6 +109,7 @@ impl Admission {
     fn pop(&mut self) -> Option<Arrived> {
         let arrived = self.queue.pop_front()?;
         (self.ask_at, self.told, self.gave_up) = (None, false, false);
+        self.ticket += 1;
         Some(arrived)
     }
 
@@ -108,12 +119,42 @@ impl Admission {
             core::mem::take(&mut self.queue).into_iter().partition(|arrived| arrived.delivery.connection == connection);
         self.queue = kept;
         (self.ask_at, self.told, self.gave_up) = (None, false, false);
+        if !gone.is_empty() {
+            // What is first now is another one, perhaps.
+            if let Some(node) = &mut self.quota {
+                node.give_up(Ticket(self.ticket));
+            }
+            self.ticket += 1;
+        }
         gone.into_iter().flat_map(|arrived| arrived.entries).collect()
+    }
+
+    /// The first message that waits.
+    pub fn first(&self) -> Option<&Arrived> {
+        self.queue.front()
+    }
+
+    /// Whether it is to be asked about at once.
+    pub fn is_due(&self) -> bool {
+        self.ask_at.is_none() && !self.queue.is_empty()
+    }
+
+    /// Whether a limit is against the first message that waits.
+    fn is_limited(&self, now: Instant) -> bool {
+        let Some((arrived, message)) = self.queue.front().and_then(|arrived| Some((arrived, &arrived.entries.first()?.message))) else {
+            return false;
+        };
+        self.gate.refusal(message, &arrived.routes(), now).is_some()
+    }
+
+    /// Asks about the first one at the next occasion.
+    pub fn ask_again(&mut self) {
+        self.ask_at = None;
     }
 
     /// Asks about the first message that waits. Whatever else has a say is asked between the limits' answer and their charge, so that nobody is charged for
     /// what another refuses.
-    fn ask(&mut self, now: Instant) -> Option<Answer> {
+    fn ask(&mut self, now: Instant, wall: UnixMillis) -> Option<Answer> {
         let arrived = self.queue.front()?;
         let message = &arrived.entries.first()?.message;
         let routes = arrived.routes();
@@ -123,6 +164,14 @@ impl Admission {
                 OnExceed::Hold => Answer::Hold { until: ready_at, reason },
                 OnExceed::Drop => Answer::Drop { reason },
             });
+        }
+        if let Some(node) = &mut self.quota {
+            let cost = 1 + arrived.entries.len() as u64;
+            if !node.ask(now, wall, Ticket(self.ticket), cost) {
+                let blind = node.status(now).degraded_since.is_some();
+                let reason = if blind { Reason::QuotaUnavailable } else { Reason::QuotaExhausted };
+                return Some(Answer::Hold { until: node.wake_at().filter(|at| *at > now).unwrap_or_else(|| now.plus(QUOTA_LOOK)), reason });
+            }
         }
         self.gate.charge(message, &routes, now);
         Some(Answer::TakeIn)
@@ -153,7 +202,13 @@ impl Owner {
             return;
         }
         while self.admission.ask_at.is_none_or(|at| now >= at) {
-            let Some(answer) = self.admission.ask(now) else { return };
+            let answer = match self.waits_for_room(now) {
+                true => Answer::Hold { until: now.plus(LOOK_AGAIN), reason: Reason::StoreFull },
+                false => match self.admission.ask(now, wall) {
+                    Some(answer) => answer,
+                    None => return,
+                },
+            };
             match answer {
                 Answer::TakeIn => {
                     let Some(arrived) = self.admission.pop() else { return };
@@ -163,7 +218,7 @@ impl Owner {
                     let Some(arrived) = self.admission.pop() else { return };
                     self.drop_arrived(arrived, reason);
                 }
-                Answer::Hold { until, reason } if self.is_held_too_long(now, until) => {
+                Answer::Hold { until, reason } if self.is_held_too_long(now, until, reason) && self.is_paid(now, wall) => {
                     let Some(arrived) = self.admission.pop() else { return };
                     self.park_arrived(now, wall, arrived, until, reason);
                 }
@@ -196,17 +251,27 @@ impl Owner {
         self.is_overdue(now, AckHoldAction::Reconnect)
     }
 
-    /// Whether the first that waits is to go into the log now, although it is admitted only later, and the log may have it.
-    fn is_held_too_long(&self, now: Instant, until: Instant) -> bool {
+    /// Whether the first that waits is to go into the log now, although a limit admits it only later, and the log may have it. What waits for the budget of the
+    /// whole bridge, or for room, goes on waiting: neither may be exceeded.
+    fn is_held_too_long(&self, now: Instant, until: Instant, reason: Reason) -> bool {
         let logged = |entry: &Arc<Entry>| {
             let leg = self.options.legs.get(self.leg_of(entry));
             !matches!(leg.map(|leg| leg.delivery), Some(Delivery::Held { .. }))
         };
         until > now
+            && matches!(reason, Reason::KeyLimit | Reason::RouteLimit)
             && self.is_overdue(now, AckHoldAction::Park)
             && self.options.has_log()
             && self.has_room_to_defer()
-            && self.admission.queue.front().is_some_and(|arrived| arrived.entries.iter().all(logged))
+            && self.admission.queue.front().is_some_and(|arrived| arrived.entries.iter().all(|entry| logged(entry) && self.has_room_for(entry)))
+    }
+
+    /// Whether the budget of the whole bridge, where there is one, has been charged for the first that waits.
+    fn is_paid(&mut self, now: Instant, wall: UnixMillis) -> bool {
+        let Some(arrived) = self.admission.queue.front() else { return false };
+        let cost = 1 + arrived.entries.len() as u64;
+        let ticket = Ticket(self.admission.ticket);
+        self.admission.quota.as_mut().is_none_or(|node| node.ask(now, wall, ticket, cost))
     }
 
     /// Takes a message into the log that will be sent `until` then. It is charged for that moment.
@@ -222,6 +287,23 @@ impl Owner {
         self.take_in(now, wall, arrived);
     }
 
+    /// Whether the first message waits for room in the log; nothing of that kind is asked about what a limit holds or drops.
+    fn waits_for_room(&mut self, now: Instant) -> bool {
+        self.stop_waiting_for_room();
+        if self.options.store.is_none() {
+            return false;
+        }
+        let Some(arrived) = self.admission.first() else { return false };
+        if arrived.entries.iter().all(|entry| self.has_room_for(entry)) {
+            return false;
+        }
+        let entries = arrived.entries.clone();
+        if self.admission.is_limited(now) {
+            return false;
+        }
+        !self.makes_room(now, &entries)
+    }
+
     fn drop_arrived(&mut self, arrived: Arrived, reason: Reason) {
         for entry in &arrived.entries {
             self.count_limited(entry, reason);
@@ -234,9 +316,57 @@ impl Owner {
         self.count(core::slice::from_ref(entry), |counters| match reason {
             Reason::KeyLimit => counters.key_limit += 1,
             Reason::RouteLimit => counters.route_limit += 1,
+            // What it does not admit waits, always.
+            Reason::QuotaExhausted | Reason::QuotaUnavailable | Reason::StoreFull => {}
         });
         let leg = self.leg_of(entry);
-        self.effects.push(Effect::Observe(Observation::Limited { leg, reason }));
+        let dropped = Box::new(Dropped::at_the_door(entry, reason.drop_reason(), "a limit with `on_exceed: drop` did not admit it"));
+        self.effects.push(Effect::Observe(Observation::Limited { leg, reason, dropped }));
+    }
+
+    /// The store of the budget answered.
+    pub(super) fn quota_replied(&mut self, now: Instant, wall: UnixMillis, reply: QuotaReply) {
+        if let Some(node) = &mut self.admission.quota {
+            node.reply(now, wall, reply);
+            self.admission.ask_at = None;
+        }
+    }
+
+    /// How many nodes draw from the budget, as the members tell.
+    pub(super) fn know_quota_nodes(&mut self, nodes: u32) {
+        if let Some(node) = &mut self.admission.quota {
+            node.know_nodes(nodes);
+        }
+    }
+
+    /// Somebody has seen the notice that the budget is spent.
+    pub(super) fn quota_seen(&mut self, now: Instant) {
+        if let Some(node) = &mut self.admission.quota {
+            node.acknowledge(now);
+        }
+    }
+
+    /// Its part in the budget of the whole bridge, if there is one.
+    #[must_use]
+    pub const fn quota(&self) -> Option<&Node> {
+        self.admission.quota.as_ref()
+    }
+
+    /// Once it was told to stop, it gives back what it has.
+    pub(super) fn stop_quota(&mut self) {
+        if let Some(node) = &mut self.admission.quota {
+            node.stop();
+        }
+    }
+
+    /// Lets the budget go on, and makes its calls.
+    pub(super) fn settle_quota(&mut self, now: Instant, wall: UnixMillis) {
+        let Some(node) = &mut self.admission.quota else { return };
+        node.settle(now, wall);
+        self.effects.extend(node.take_calls().into_iter().map(Effect::Quota));
+        if node.take_raised().is_some() {
+            self.effects.push(Effect::Observe(Observation::QuotaReached));
+        }
     }
 
     /// A connection ended: what came by it and waits comes again. It was charged nothing.

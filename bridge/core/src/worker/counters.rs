@@ -1,6 +1,8 @@
 //! Where every message is: the conservation law.
 
 use crate::drain::breaker::Circuit;
+use crate::flow::sender::{Resumed, SenderPhase};
+use crate::units::Instant;
 
 /// What a leg counted since the process started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -89,6 +91,27 @@ pub struct LegStatus {
     pub in_flight: u64,
     /// The circuit breaker.
     pub circuit: Circuit,
+    /// The sender.
+    pub sender: SenderStatus,
+}
+
+/// What the sender of a leg does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SenderStatus {
+    /// What it does.
+    pub phase: SenderPhase,
+    /// Since when; `None`: since the start.
+    pub since: Option<Instant>,
+    /// Entries under way at most, for now.
+    pub window: usize,
+    /// Entries under way.
+    pub in_flight: usize,
+    /// Bytes under way.
+    pub unacked_bytes: usize,
+    /// Times that it came back from a pause.
+    pub resumed: Resumed,
+    /// Times that the destination asked for less.
+    pub throttles: u64,
 }
 
 impl LegStatus {

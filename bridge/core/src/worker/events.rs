@@ -2,7 +2,10 @@
 
 use crate::dead_letter::DeadLetter;
 use crate::drain::{BatchId, ParkId};
+use crate::drops::Dropped;
 use crate::flow::Reason;
+use crate::flow::quota::{QuotaCall, QuotaReply};
+use crate::flow::sender::SenderLink;
 use crate::identity::{ConnectionEpoch, DeliveryId, Epoch, LaneId};
 use crate::log::writer::WriterEnd;
 use crate::log::{Answer, Call};
@@ -44,6 +47,13 @@ pub enum Event {
         /// The outcomes.
         outcomes: Vec<Outcome<()>>,
     },
+    /// What is known of the connection under a sender changed.
+    SenderLink {
+        /// The index of the leg that it sends for.
+        leg: usize,
+        /// How it is now.
+        link: SenderLink,
+    },
     /// A dead letter came back.
     Parked {
         /// The letter.
@@ -55,6 +65,12 @@ pub enum Event {
     MailRead(Result<Vec<Mail>, Fault>),
     /// Somebody says that there is mail. Only a reason to look.
     MailHint,
+    /// The store of the bridge's budget answered.
+    Quota(QuotaReply),
+    /// So many nodes draw from the bridge's budget, as the members tell.
+    QuotaNodes(u32),
+    /// Somebody has seen the notice that the budget is spent.
+    QuotaSeen,
     /// Time went by.
     Tick,
     /// Stop: make durable what was taken in, send until `drain_until`, then end.
@@ -101,6 +117,8 @@ pub enum Effect {
     },
     /// End the connection of the source and make another: what it holds has been held for too long, and comes again.
     Reconnect,
+    /// Call the store of the bridge's budget; the answer comes back as [`Event::Quota`]. One call of a kind is under way at a time.
+    Quota(QuotaCall),
     /// Flush the acknowledgements and close the source.
     CloseSource,
     /// Nothing to do, something to count.
@@ -147,12 +165,28 @@ pub enum Observation {
         /// Why.
         fault: Fault,
     },
+    /// The destination asked for less: the attempt does not count, and the sender pauses.
+    Throttled {
+        /// The index of its leg.
+        leg: usize,
+        /// What it said.
+        fault: Fault,
+    },
+    /// A sender goes on after a pause.
+    SenderResumed {
+        /// The index of its leg.
+        leg: usize,
+        /// Whether something of it was still under way.
+        forced: bool,
+    },
     /// An entry was dead-lettered.
     DeadLettered {
         /// The index of its leg, the number of legs where it has none.
         leg: usize,
         /// Why.
         code: FaultCode,
+        /// What is told of it.
+        dropped: Box<Dropped>,
     },
     /// An entry was dropped, as its route's policy wants.
     Dropped {
@@ -160,6 +194,8 @@ pub enum Observation {
         leg: usize,
         /// Why.
         code: FaultCode,
+        /// What is told of it.
+        dropped: Box<Dropped>,
     },
     /// A message waits until a limit admits it, and everything that came later behind it.
     HeldUp {
@@ -186,6 +222,8 @@ pub enum Observation {
         leg: usize,
         /// Which kind of limit.
         reason: Reason,
+        /// What is told of it.
+        dropped: Box<Dropped>,
     },
     /// The circuit breaker of a leg opened: nothing is sent for a while.
     CircuitOpened {
@@ -197,6 +235,8 @@ pub enum Observation {
         /// The index of the leg.
         leg: usize,
     },
+    /// The budget of the whole bridge is spent, and a message waits for it. Told once, until it was acknowledged or its time is over.
+    QuotaReached,
     /// A call to the log's store failed and will be repeated.
     StoreFault(Fault),
     /// The dead-letter store refused a letter; it is tried again.

@@ -137,7 +137,9 @@ impl Lane {
     pub fn wake_at(&self, now: Instant) -> impl Iterator<Item = Instant> {
         let idle_at = (self.settled.is_behind() || self.deletable_count(now) > 0)
             .then(|| self.writer.last_append_began().map_or(now, |began| began.plus(self.linger * LOAD_LINGERS)));
-        let sweep_at = (self.keeping.is_on() && self.sweep_after.is_some() && !self.sweeping).then_some(self.sweep_at);
+        // One that is due already waits for nothing but the lanes to be open, which is told.
+        let looks = self.keeping.is_on() && self.sweep_after.is_some() && !self.sweeping;
+        let sweep_at = looks.then_some(self.sweep_at).filter(|at| *at > now);
         let rest = [self.keeping.moves_at(now), idle_at, sweep_at];
         [self.writer.wake_at(), self.loader.wake_at(), self.head_retry_at, self.delete_retry_at].into_iter().chain(rest).flatten()
     }

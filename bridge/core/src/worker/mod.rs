@@ -7,6 +7,7 @@
 //! of them before it does anything, and whoever is fenced in one is fenced in all.
 
 mod admission;
+mod bounds;
 mod change;
 pub mod counters;
 pub mod depth;
@@ -37,6 +38,7 @@ use crate::outcome::{Fault, FaultCode};
 use crate::spill::Spill;
 use crate::units::{Instant, UnixMillis};
 use admission::{Admission, Arrived};
+use bounds::Bounds;
 use change::Change;
 use counters::LegCounters;
 use holding::Waiting;
@@ -105,6 +107,8 @@ pub struct Owner {
     admission: Admission,
     /// What was parked, until it is in the drain: when limits admit it.
     reserved: HashMap<EntryId, Instant>,
+    /// What stands in the log, by key.
+    bounds: Bounds,
     act_until: Option<Instant>,
     effects: Vec<Effect>,
 }
@@ -129,6 +133,7 @@ impl Owner {
                 limits: leg.limits,
                 pacing: leg.pacing,
                 breaker: leg.breaker,
+                sender: leg.sender,
             })
             .collect();
         let legs = options.legs.len();
@@ -159,8 +164,10 @@ impl Owner {
             deliveries: Deliveries::new(options.acknowledge),
             spill: Spill::default(),
             waiting: Waiting::default(),
-            admission: Admission::new(options.limits.clone()),
+            // Who only drains what another left takes nothing in.
+            admission: Admission::new(options.limits.clone(), options.quota.clone().filter(|_| !options.retire_when_drained)),
             reserved: HashMap::new(),
+            bounds: Bounds::default(),
             act_until: None,
             effects: Vec::new(),
             options,
@@ -204,20 +211,33 @@ impl Owner {
             }
             Event::Log { lane, answer } => self.answered(now, wall, lane, answer),
             Event::Sent { batch, outcomes } => self.sent(now, wall, batch, outcomes),
+            Event::SenderLink { leg, link } => self.drain.linked(now, leg, link, &mut self.jitter),
             Event::Parked { park, outcome } => self.parked(now, park, outcome),
             Event::MailRead(answer) => self.mail_read(now, answer),
             Event::MailHint => self.mail.hint(),
+            Event::Quota(reply) => self.quota_replied(now, wall, reply),
+            Event::QuotaNodes(nodes) => self.know_quota_nodes(nodes),
+            Event::QuotaSeen => self.quota_seen(now),
             Event::Tick => {}
             Event::Shutdown { drain_until } => {
                 self.stage = Stage::Draining { until: drain_until };
                 self.lanes.iter_mut().for_each(|lane| lane.writer.flush());
                 self.forget_mail();
+                self.stop_quota();
             }
         }
         if self.stage != Stage::Finished {
             self.settle(now, wall);
         }
         core::mem::take(&mut self.effects)
+    }
+
+    /// Whether none of its senders sends for now, and all will go on by themselves: what the source still keeps may stay there. One without a
+    /// connection is none of those, since only something to send makes it connect.
+    #[must_use]
+    pub fn senders_pause(&self) -> bool {
+        let legs = 0..self.options.legs.len();
+        !legs.is_empty() && legs.into_iter().all(|leg| self.drain.flow(leg).is_some_and(|flow| flow.phase().is_paused()))
     }
 
     /// When to come back with [`Event::Tick`] although nothing happened.
@@ -234,6 +254,7 @@ impl Owner {
             self.mail.wake_at().filter(|_| self.stage == Stage::Running),
             self.change.wake_at(),
             self.spill.wake_at(),
+            self.admission.quota.as_ref().and_then(crate::flow::quota::Node::wake_at).filter(|_| self.stage == Stage::Running),
             self.admission.wake_at().filter(|_| self.stage == Stage::Running),
             self.depth_wake_at().filter(|_| self.stage == Stage::Running),
             until,
@@ -279,6 +300,10 @@ impl Owner {
     fn take_in(&mut self, now: Instant, wall: UnixMillis, Arrived { delivery, entries, .. }: Arrived) {
         for entry in entries {
             let leg = self.leg_of(&entry);
+            if self.rejects(&entry) {
+                self.reject(now, delivery, entry);
+                continue;
+            }
             match self.options.legs.get(leg).map_or(Delivery::Logged, |options| options.delivery) {
                 Delivery::Logged => self.append(now, delivery, entry),
                 Delivery::Spilled { .. } if self.reserved.contains_key(&entry.id) => self.log_behind_held(now, delivery, entry),
@@ -387,6 +412,7 @@ impl Owner {
         if stored.mail() > 0 {
             self.mail_moved(stored.mail());
             self.count(stored.entries(), |counters| counters.mailed += 1);
+            stored.entries().iter().for_each(|entry| self.store_added(entry));
         }
         for (entry, delivery) in stored.entries().iter().zip(stored.deliveries()) {
             self.delivery_stored(entry, *delivery);
@@ -453,6 +479,7 @@ impl Owner {
             self.effects.push(Effect::Log { lane: LaneId(0), call });
         }
         self.admit_arrived(now, wall);
+        self.settle_quota(now, wall);
         self.spill_overdue(now);
         self.write(now, wall);
         if self.is_open() {
@@ -465,6 +492,11 @@ impl Owner {
             self.park(now, wall);
             self.tidy(now);
             self.read_mail(now);
+        }
+        // What made room just now lets in what waits for it.
+        if self.is_open() && self.admission.is_due() {
+            self.admit_arrived(now, wall);
+            self.write(now, wall);
         }
         self.watch_depth(now);
         // What came to its end just now, without anything having to be waited for.

@@ -7,7 +7,9 @@ use crate::dispatch::Dispatch;
 use crate::drain::breaker::BreakerOptions;
 use crate::drain::retry::Backoff;
 use crate::drain::{BatchLimits, OrderKey, Pacing, SendLimit};
-use crate::flow::Limit;
+use crate::flow::quota::NodeOptions;
+use crate::flow::sender::SenderOptions;
+use crate::flow::{Limit, StoreBound};
 use crate::hold::Order;
 use crate::identity::Epoch;
 use crate::log::writer::SegmentOptions;
@@ -197,6 +199,8 @@ pub struct LegOptions {
     pub breaker: Option<BreakerOptions>,
     /// Limits on what it sends: what one of them does not admit yet waits, and others pass it.
     pub send_limits: Vec<SendLimit>,
+    /// When it pauses, and how it comes back.
+    pub sender: SenderOptions,
     /// The destination's limits.
     pub limits: BatchLimits,
     /// Measures entries for the destination.
@@ -267,6 +271,10 @@ pub struct OwnerOptions {
     pub ack_hold: Option<AckHold>,
     /// Limits that hold or drop what comes. Those that let it in and send it later are the legs'.
     pub limits: Vec<Limit>,
+    /// The budget of the whole bridge that what comes is charged to.
+    pub quota: Option<NodeOptions>,
+    /// How much of one key may stand in the log; `None`: as much as comes.
+    pub store: Option<StoreBound>,
     /// How many lanes the log shall have; 0: there is no log, and every route's messages are held. While the registry tells another number, that one holds: it changes once every lane is drained.
     pub lanes: u32,
     /// How often the mailbox is read; `None`: this owner moves no mail.

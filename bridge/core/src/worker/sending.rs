@@ -7,6 +7,7 @@ use super::{Doomed, MAX_PARKS, Owner, Stage};
 use crate::dead_letter::DeadLetter;
 use crate::drain::breaker::SendEnd;
 use crate::drain::{BatchId, Item, Origin, ParkId};
+use crate::drops::{DropOutcome, Dropped};
 use crate::identity::{LaneId, Place, Position};
 use crate::message::{Entry, Refusal};
 use crate::outcome::{Fault, FaultClass, FaultCode, Outcome};
@@ -69,6 +70,9 @@ impl Owner {
             return;
         }
         let attempts = lane.loader.take_attempts(place.position);
+        if inherited {
+            self.store_added(&entry);
+        }
         if let Some(counters) = self.counters.get_mut(leg) {
             if inherited {
                 counters.recovered += 1;
@@ -85,16 +89,17 @@ impl Owner {
     /// Takes an entry into memory, to be sent unless something is against it. `inherited`: a former owner left it.
     pub(super) fn admit(&mut self, now: Instant, wall: UnixMillis, origin: Origin, entry: Arc<Entry>, attempts: u32, inherited: bool) {
         let leg = self.leg_of(&entry);
+        let makes_room = self.has_to_make_room(origin, &entry);
         let options = self.options.legs.get(leg);
         let size = options.map_or(0, |options| (options.size_of)(&entry));
-        let refusal = match options {
+        let refusal = makes_room.or_else(|| match options {
             None => Some(self.unknown(&entry)),
             Some(options) if entry.refusal.is_none() && size > options.limits.entry_bytes => {
                 let detail = format!("{size} bytes with attributes; the destination takes {}", options.limits.entry_bytes);
                 Some(Fault::new(FaultCode::PayloadTooLarge, detail))
             }
-            Some(_) => entry.refusal.as_ref().map(Refusal::fault).or_else(|| expired(&entry, wall)),
-        };
+            Some(_) => entry.refusal.as_ref().map(Refusal::fault).or_else(|| expired(&entry, attempts, wall)),
+        });
         let mut item = Item {
             origin,
             turn: 0,
@@ -139,7 +144,9 @@ impl Owner {
             Stage::Draining { until } if now < until => true,
             Stage::Draining { .. } | Stage::Finished => return,
         };
-        self.drain.release(now, eager, &mut self.jitter);
+        for (leg, forced) in self.drain.release(now, eager, &mut self.jitter) {
+            self.effects.push(Effect::Observe(Observation::SenderResumed { leg, forced }));
+        }
         loop {
             // Where too much is settled behind a stuck entry, only its own segment goes on. Were the stuck entry held back too, nothing would ever
             // move again.
@@ -148,14 +155,14 @@ impl Owner {
             // No list where no lane is stuck, which is nearly always.
             let limits: Vec<Option<Position>> =
                 if self.lanes.iter().any(|lane| limit(lane).is_some()) { self.lanes.iter().map(limit).collect() } else { Vec::new() };
-            let launch = self.drain.launch(now, eager, &limits, |item| expired(&item.entry, wall).is_some());
+            let launch = self.drain.launch(now, eager, &limits, |item| expired(&item.entry, item.attempts, wall).is_some());
             let dropped = self.settle_limited(now);
             let Some(launch) = launch else {
                 // What stood behind it may be ready now.
                 if dropped { continue } else { break }
             };
             for item in launch.expired {
-                if let Some(fault) = expired(&item.entry, wall) {
+                if let Some(fault) = expired(&item.entry, item.attempts, wall) {
                     self.doom(now, item, fault);
                 }
             }
@@ -183,6 +190,7 @@ impl Owner {
     pub(super) fn sent(&mut self, now: Instant, wall: UnixMillis, batch: BatchId, outcomes: Vec<Outcome<()>>) {
         let items = self.drain.landed(batch);
         self.tell_breaker(now, &items, &outcomes);
+        self.tell_flow(now, &items, &outcomes);
         let mut outcomes = outcomes.into_iter();
         for mut item in items {
             self.follow_spilled(&mut item);
@@ -231,11 +239,42 @@ impl Owner {
         }
     }
 
+    /// What a send that ended says of its sender's load.
+    fn tell_flow(&mut self, now: Instant, items: &[Item], outcomes: &[Outcome<()>]) {
+        let Some(leg) = items.first().map(|item| item.leg) else { return };
+        let accepted = outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Done(()))).count();
+        let throttled = outcomes.iter().any(|outcome| match outcome {
+            Outcome::Done(()) => false,
+            Outcome::NotDone(fault) | Outcome::Unknown(fault) => fault.code == FaultCode::Throttled,
+        });
+        self.drain.answered(now, leg, accepted, throttled, &mut self.jitter);
+    }
+
+    /// The destination asked for less: that says nothing of the entry, whose attempts and budget stay as they were. Its sender pauses as a whole, so the
+    /// entry waits no longer than it was asked to.
+    fn throttled(&mut self, now: Instant, mut item: Item, fault: Fault) {
+        item.attempts = item.attempts.saturating_sub(1);
+        let first = item.first_attempt.filter(|_| item.attempts > 0).unwrap_or(now);
+        let Some(leg) = self.options.legs.get(item.leg) else { return self.drain.retry(item, now) };
+        let pause = leg.policy.backoff.pause(1, &mut self.jitter).max(fault.retry_after.unwrap_or_default());
+        item.first_attempt = Some(first.plus(pause));
+        self.spill_failed(now, &mut item);
+        self.effects.push(Effect::Observe(Observation::Throttled { leg: item.leg, fault }));
+        self.drain.retry(item, now.plus(pause));
+    }
+
     fn attempt_failed(&mut self, now: Instant, mut item: Item, fault: Fault) {
         let first = item.first_attempt.unwrap_or(now);
         if self.is_given_up(&item) {
             self.drain.ended(&mut item);
             return self.give_up(now, &item);
+        }
+        if fault.code == FaultCode::Throttled {
+            return self.throttled(now, item, fault);
+        }
+        if let Some(fault) = self.has_to_make_room(item.origin, &item.entry) {
+            self.doom(now, item, fault);
+            return;
         }
         let (pause, exhausted) = self.retry_of(now, &item, &fault);
         // A queue that is gone or a permission that is missing concerns every message: somebody gets the budget to mend it.
@@ -265,6 +304,9 @@ impl Owner {
             FaultCode::MessageExpired => leg.policy.on_expired,
             // It was kept for that alone.
             FaultCode::MessageFiltered => Fate::DeadLetter,
+            FaultCode::Trimmed => self.fate_of_trimmed(),
+            // Whoever wants it lost has another policy for that.
+            FaultCode::StoreFull => Fate::DeadLetter,
             _ => leg.policy.on_permanent_failure,
         });
         match fate {
@@ -273,10 +315,16 @@ impl Owner {
                 if let Some(counters) = self.counters.get_mut(item.leg) {
                     if fault.code == FaultCode::MessageExpired { counters.expired += 1 } else { counters.dropped += 1 }
                 }
-                self.effects.push(Effect::Observe(Observation::Dropped { leg: item.leg, code: fault.code }));
+                let dropped = self.dropped(&item, &fault, DropOutcome::Lost);
+                self.effects.push(Effect::Observe(Observation::Dropped { leg: item.leg, code: fault.code, dropped }));
                 self.finish(now, &item);
             }
         }
+    }
+
+    /// What is told of an item that is given up.
+    fn dropped(&self, item: &Item, fault: &Fault, outcome: DropOutcome) -> Box<Dropped> {
+        Box::new(Dropped::of(&item.entry, fault, outcome, item.leg >= self.options.legs.len()))
     }
 
     pub(super) fn park(&mut self, now: Instant, wall: UnixMillis) {
@@ -303,7 +351,8 @@ impl Owner {
                 if let Some(counters) = self.counters.get_mut(item.leg) {
                     counters.dead_lettered += 1;
                 }
-                self.effects.push(Effect::Observe(Observation::DeadLettered { leg: item.leg, code: fault.code }));
+                let dropped = self.dropped(&item, &fault, DropOutcome::DeadLettered);
+                self.effects.push(Effect::Observe(Observation::DeadLettered { leg: item.leg, code: fault.code, dropped }));
                 self.finish(now, &item);
             }
             // The letter is written again until it stands: an entry is never given up without one.
@@ -317,6 +366,9 @@ impl Owner {
     }
 
     fn finish(&mut self, now: Instant, item: &Item) {
+        if item.origin.delivery().is_none() {
+            self.store_removed(&item.entry);
+        }
         match item.origin {
             Origin::Log(place) => {
                 if let Some(lane) = self.lanes.get_mut(place.lane.index()) {
@@ -340,7 +392,11 @@ impl Owner {
     }
 }
 
-fn expired(entry: &Entry, wall: UnixMillis) -> Option<Fault> {
+/// Why an entry that was tried `attempts` times is not sent any more, where its time is over. One whose publisher gave it no time at all is sent once.
+fn expired(entry: &Entry, attempts: u32, wall: UnixMillis) -> Option<Fault> {
     let at = entry.expires_at.filter(|at| wall >= *at)?;
+    if attempts == 0 && entry.message.properties.expiry_seconds == Some(0) {
+        return None;
+    }
     Some(Fault::new(FaultCode::MessageExpired, format!("expired {} ms ago", wall.since(at).as_millis())))
 }

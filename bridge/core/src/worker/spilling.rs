@@ -51,6 +51,7 @@ impl Owner {
         if let Some(key) = self.spill_key_of(&entry) {
             self.spill.logged(key);
         }
+        self.store_added(&entry);
         let lane = self.lane_of(&entry);
         if let Some(lane) = self.lanes.get_mut(lane.index()) {
             lane.writer.push(Pending { entry, delivery, since: now });
@@ -137,9 +138,14 @@ impl Owner {
                 self.spill.unlogged(key);
             }
             match self.spill.unspill(entry.id) {
-                None => left.push(entry),
+                None => {
+                    self.store_removed(&entry);
+                    left.push(entry);
+                }
+                // It has come to its end, and was taken off then.
                 Some(None) => {}
                 Some(Some(delivery)) => {
+                    self.store_removed(&entry);
                     self.rebind(&entry, Origin::Held(delivery));
                 }
             }

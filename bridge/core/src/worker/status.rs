@@ -1,6 +1,6 @@
 //! A picture of an owner, for people and metrics.
 
-use super::counters::{LegCounters, LegStatus};
+use super::counters::{LegCounters, LegStatus, SenderStatus};
 use super::{Doomed, Owner, Stage};
 use crate::identity::{Epoch, Slot};
 use crate::message::Entry;
@@ -139,6 +139,20 @@ impl Owner {
             in_outbox: in_outbox - of_log,
             in_flight,
             circuit: self.drain.circuit(leg),
+            sender: self.sender_status(leg),
+        }
+    }
+
+    fn sender_status(&self, leg: usize) -> SenderStatus {
+        let Some(flow) = self.drain.flow(leg) else { return SenderStatus::default() };
+        SenderStatus {
+            phase: flow.phase(),
+            since: flow.since(),
+            window: flow.window(),
+            in_flight: self.drain.in_flight_of(leg),
+            unacked_bytes: self.drain.unacked_of(leg),
+            resumed: flow.resumed(),
+            throttles: flow.throttles(),
         }
     }
 }

@@ -97,7 +97,7 @@ fn misfortunes(rig: &mut Rig, dice: &mut Dice) {
     let mut fates = Dice(Jitter::new(dice.below(u64::MAX)));
     rig.on_send = Box::new(move |_, _| match fates.chance(refusals) {
         true if fates.chance(0.1) => Outcome::NotDone(fault(FaultCode::InvalidPayload)),
-        true => Outcome::NotDone(fault(FaultCode::Throttled)),
+        true => Outcome::NotDone(fault(FaultCode::Unavailable)),
         false => Outcome::Done(()),
     });
     let mut troubles = Dice(Jitter::new(dice.below(u64::MAX)));

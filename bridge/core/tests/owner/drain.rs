@@ -123,7 +123,7 @@ impl Oracle {
 
 fn paces(max_in_flight: usize, entries: usize, bytes: usize) -> Vec<Pace> {
     let limits = BatchLimits { entries, bytes, entry_bytes: bytes };
-    let pace = Pace { max_in_flight, linger: ms(LINGER), limits, pacing: None, breaker: None };
+    let pace = Pace { max_in_flight, linger: ms(LINGER), limits, pacing: None, breaker: None, sender: Default::default() };
     vec![pace, Pace { max_in_flight: max_in_flight + 3, ..pace }]
 }
 

@@ -66,7 +66,7 @@ fn an_entry_that_keeps_failing_does_not_stop_draining_for_good() {
     let healed = rig.now.plus(ms(60_000));
     rig.on_send = Box::new(move |now, entry| {
         if &entry.message.payload[..] == b"stuck" && now < healed {
-            Outcome::NotDone(fault(FaultCode::Throttled))
+            Outcome::NotDone(fault(FaultCode::Unavailable))
         } else {
             Outcome::Done(())
         }
@@ -255,6 +255,10 @@ fn what_is_refused_for_good_is_dropped_and_counted_where_the_policy_says_so() {
     rig.deliver("in", message("bad"));
     rig.run_to_rest();
     assert_eq!((rig.counters(0).dropped, rig.letters.len()), (1, 0));
+    let told = rig.observations.iter().find_map(|seen| if let Observation::Dropped { dropped, .. } = seen { Some(dropped) } else { None });
+    let told = told.expect("it is told");
+    assert_eq!((told.reason.as_str(), told.direction.as_str(), told.outcome.as_str()), ("target_rejected", "egress", "lost"));
+    assert_eq!((&*told.route, told.key.as_str(), told.topic.as_str(), told.qos), ("r", "b", "t", 1));
     assert_eq!(rig.store.effective_head(), rig.store.tail());
 }
 
@@ -538,7 +542,7 @@ fn a_head_written_before_all_is_loaded_keeps_what_former_owners_settled_above_it
     let mut rig = Rig::new(tight, store);
     let stuck = Id128(100);
     rig.on_send =
-        Box::new(move |_, entry| if entry.id == stuck { Outcome::NotDone(fault(FaultCode::Throttled)) } else { Outcome::Done(()) });
+        Box::new(move |_, entry| if entry.id == stuck { Outcome::NotDone(fault(FaultCode::Unavailable)) } else { Outcome::Done(()) });
     rig.event(Event::Tick);
     rig.run_while(|rig| rig.heads.is_empty());
     rig.run_for(ms(5));

@@ -61,7 +61,8 @@ fn what_is_dropped_is_counted_and_acknowledged_in_its_turn() {
     rig.run_to_rest();
     let counters = rig.counters(0);
     assert_eq!((acknowledged(&rig), counters.received, counters.route_limit, counters.delivered), (5, 5, 3, 2));
-    let told = rig.observations.iter().filter(|seen| **seen == Observation::Limited { leg: 0, reason: Reason::RouteLimit }).count();
+    let told =
+        rig.observations.iter().filter(|seen| matches!(seen, Observation::Limited { leg: 0, reason: Reason::RouteLimit, .. })).count();
     assert_eq!(told, 3);
 }
 

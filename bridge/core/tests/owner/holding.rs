@@ -51,7 +51,7 @@ fn it_is_acknowledged_once_the_destination_accepted_it_and_no_store_is_called() 
 fn a_broker_is_told_in_the_order_of_arrival_and_a_queue_as_it_comes() {
     for (order, told) in [(Order::OfArrival, vec![]), (Order::Free, vec![2, 3])] {
         let mut rig = Rig::opened(OwnerOptions { acknowledge: order, ..without_log(1) }, Store::default());
-        rig.on_send = Box::new(|_, entry| if entry.message.payload == "1" { refused(FaultCode::Throttled) } else { Outcome::Done(()) });
+        rig.on_send = Box::new(|_, entry| if entry.message.payload == "1" { refused(FaultCode::Unavailable) } else { Outcome::Done(()) });
         for text in ["1", "2", "3"] {
             rig.deliver("in", message(text));
         }
@@ -113,7 +113,7 @@ fn within_the_budget_the_pauses_grow_and_after_it_they_are_the_longest() {
         options.legs[0].policy.backoff.jitter = 0.0;
         options.legs[0].policy.backoff.max = ms(10_000);
         let mut rig = Rig::opened(options, Store::default());
-        rig.on_send = Box::new(|_, _| refused(FaultCode::Throttled));
+        rig.on_send = Box::new(|_, _| refused(FaultCode::Unavailable));
         rig.deliver("in", message("one"));
         rig.run_for(ms(60_000));
         let pauses: Vec<Duration> = rig.sends.windows(2).map(|pair| pair[1].at.since(pair[0].at)).collect();
@@ -160,7 +160,10 @@ fn what_is_refused_for_good_or_expired_is_acknowledged_once_the_letter_stands_or
     let mut rig = Rig::opened(options, Store::default());
     let mut expired = message("late");
     expired.properties.expiry_seconds = Some(0);
+    // It has one attempt.
+    rig.on_send = Box::new(|_, _| refused(FaultCode::Unavailable));
     rig.deliver("in", expired);
+    rig.run_to_rest();
     assert_eq!((acked(&rig), rig.counters(0).expired), (1, 1));
 }
 
@@ -170,7 +173,7 @@ fn what_a_lost_connection_held_is_given_up_and_what_is_being_sent_is_listened_to
     options.legs[0].policy.max_in_flight = 2;
     options.legs[0].limits.entries = 1;
     let mut rig = Rig::opened(options, Store::default());
-    rig.on_send = Box::new(|_, entry| if entry.message.payload == "2" { refused(FaultCode::Throttled) } else { Outcome::Done(()) });
+    rig.on_send = Box::new(|_, entry| if entry.message.payload == "2" { refused(FaultCode::Unavailable) } else { Outcome::Done(()) });
     for text in ["1", "2", "3"] {
         rig.deliver("in", message(text));
     }
@@ -189,7 +192,7 @@ fn what_a_lost_connection_held_is_given_up_and_what_is_being_sent_is_listened_to
 #[test]
 fn nothing_is_sent_before_what_former_owners_left_was_read() {
     let mut first = Rig::opened(options(1), Store::default());
-    first.on_send = Box::new(|_, _| refused(FaultCode::Throttled));
+    first.on_send = Box::new(|_, _| refused(FaultCode::Unavailable));
     for nth in 0..20 {
         first.deliver("in", message(&format!("{nth}")));
     }
@@ -324,7 +327,7 @@ fn misfortunes(rig: &mut Rig, dice: &mut Dice, taken: &Taken) {
             _ if drawn >= share => Outcome::Done(()),
             // It was taken, and nobody knows.
             _ if drawn.is_multiple_of(7) => Outcome::Unknown(fault(FaultCode::Timeout)),
-            _ => refused(FaultCode::Throttled),
+            _ => refused(FaultCode::Unavailable),
         }
     });
 }

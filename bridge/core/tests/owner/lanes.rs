@@ -46,13 +46,13 @@ fn every_registered_lane_is_anchored_before_the_log_counts_as_open() {
         assert!(matches!(rig.store.lane(lane).rows.last_key_value(), Some((_, Row::Anchor(_)))), "lane {lane}");
     }
     // The number that is registered counts, not the configured one, while anything is left.
-    rig.on_send = Box::new(|_, _| Outcome::NotDone(crate::support::fault(FaultCode::Throttled)));
+    rig.on_send = Box::new(|_, _| Outcome::NotDone(crate::support::fault(FaultCode::Unavailable)));
     for topic in topics(3) {
         rig.deliver("in", on(topic, &format!("{topic}")));
     }
     rig.run_for(ms(50));
     let mut next = rig.successor(with_lanes(2, 1));
-    next.on_send = Box::new(|_, _| Outcome::NotDone(crate::support::fault(FaultCode::Throttled)));
+    next.on_send = Box::new(|_, _| Outcome::NotDone(crate::support::fault(FaultCode::Unavailable)));
     next.event(Event::Tick);
     next.run_for(ms(5_000));
     assert_eq!(next.store.record, Some(record(2, 3)));
@@ -167,7 +167,7 @@ fn a_lane_that_is_stuck_leaves_the_others_their_room() {
     let mut rig = Rig::opened(options, Store::default());
     let stuck = format!("topic/{}", topics[0]);
     rig.on_send = Box::new(move |_, entry| {
-        if entry.message.topic == stuck { Outcome::NotDone(crate::support::fault(FaultCode::Throttled)) } else { Outcome::Done(()) }
+        if entry.message.topic == stuck { Outcome::NotDone(crate::support::fault(FaultCode::Unavailable)) } else { Outcome::Done(()) }
     });
     for nth in 0..100 {
         rig.deliver("in", on(topics[0], &format!("stuck {nth}")));
@@ -185,7 +185,7 @@ fn a_lane_that_is_stuck_leaves_the_others_their_room() {
 #[test]
 fn an_adopter_drains_every_lane_closes_them_and_the_log_can_be_opened_again() {
     let mut rig = Rig::opened(with_lanes(1, 3), Store::default());
-    rig.on_send = Box::new(|_, _| Outcome::NotDone(crate::support::fault(FaultCode::Throttled)));
+    rig.on_send = Box::new(|_, _| Outcome::NotDone(crate::support::fault(FaultCode::Unavailable)));
     for topic in 0..12 {
         rig.deliver("in", on(topic, &format!("{topic}")));
     }

@@ -234,7 +234,7 @@ proptest! {
         let mut dice = refusals;
         rig.on_send = Box::new(move |_, _| {
             dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            if dice >> 62 == 0 { refused(FaultCode::Throttled) } else { Outcome::Done(()) }
+            if dice >> 62 == 0 { refused(FaultCode::Unavailable) } else { Outcome::Done(()) }
         });
         rig.event(Event::Tick);
         rig.run_while(|rig| !rig.observations.iter().any(|seen| matches!(seen, Observation::Opened { .. })));

@@ -24,7 +24,7 @@ fn on(topic: &str, text: &str) -> Message {
 }
 
 fn refused() -> Outcome<()> {
-    Outcome::NotDone(fault(FaultCode::Throttled))
+    Outcome::NotDone(fault(FaultCode::Unavailable))
 }
 
 fn texts<'e>(entries: impl IntoIterator<Item = &'e Entry>) -> Vec<String> {

@@ -4,6 +4,8 @@
 use causeway_core::dead_letter::{DeadLetter, Destination};
 use causeway_core::drain::BatchLimits;
 use causeway_core::drain::retry::Backoff;
+use causeway_core::drops::DropOutcome;
+use causeway_core::flow::quota::QuotaCall;
 use causeway_core::hold::Order;
 use causeway_core::identity::{ConnectionEpoch, DeliveryId, EntryId, Epoch, LaneId, Position, Slot};
 use causeway_core::log::parts::Assembly;
@@ -78,6 +80,7 @@ pub fn route(id: &str, receiver: &str) -> LegOptions {
         depth: None,
         breaker: None,
         send_limits: Vec::new(),
+        sender: Default::default(),
         pacing: None,
         policy: policy(),
         limits: BatchLimits { entries: 10, bytes: 262_144, entry_bytes: 200_000 },
@@ -96,6 +99,8 @@ pub fn options(nth: u64) -> OwnerOptions {
         acknowledge: Order::OfArrival,
         limits: Vec::new(),
         ack_hold: None,
+        quota: None,
+        store: None,
         lanes: 1,
         mailbox_poll: None,
         retire_when_drained: false,
@@ -325,6 +330,9 @@ pub struct Rig {
     pub delivered: BTreeMap<EntryId, u32>,
     pub letters: BTreeMap<EntryId, DeadLetter>,
     pub observations: Vec<Observation>,
+    pub quota_calls: Vec<QuotaCall>,
+    /// Of each leg: lost, and dead-lettered, as it was told one by one.
+    pub drops: BTreeMap<usize, (u64, u64)>,
     pub heads: Vec<Head>,
     pub calls: Calls,
     pub source_closed_at: Option<Instant>,
@@ -355,6 +363,8 @@ impl Rig {
             delivered: BTreeMap::new(),
             letters: BTreeMap::new(),
             observations: Vec::new(),
+            quota_calls: Vec::new(),
+            drops: BTreeMap::new(),
             heads: Vec::new(),
             calls: Calls::default(),
             source_closed_at: None,
@@ -407,6 +417,11 @@ impl Rig {
         let status = self.owner.status(self.wall());
         for (route, status) in status.legs.iter().enumerate() {
             assert_eq!(status.imbalance(), 0, "route {route}: {status:?}");
+            // What is told of drops, one by one and with its reason, is what the account says.
+            let told = self.drops.get(&route).copied().unwrap_or_default();
+            let counters = &status.counters;
+            let lost = counters.dropped + counters.expired + counters.key_limit + counters.route_limit;
+            assert_eq!(told, (lost, counters.dead_lettered), "route {route}");
         }
         self.memory_peak = self.memory_peak.max(status.in_memory);
     }
@@ -451,11 +466,26 @@ impl Rig {
                 self.later(self.store_latency, Event::Parked { park, outcome });
             }
             Effect::Reconnect => self.reconnects_wanted += 1,
+            // A test answers the calls itself.
+            Effect::Quota(call) => self.quota_calls.push(call),
             Effect::CloseSource => {
                 assert!(self.source_closed_at.is_none(), "closed once");
                 self.source_closed_at = Some(self.now);
             }
-            Effect::Observe(observation) => self.observations.push(observation),
+            Effect::Observe(observation) => {
+                if let Observation::Dropped { leg, dropped, .. }
+                | Observation::DeadLettered { leg, dropped, .. }
+                | Observation::Limited { leg, dropped, .. } = &observation
+                {
+                    assert!(dropped.reason.directions().contains(&dropped.direction), "{dropped:?}");
+                    let (lost, dead_lettered) = self.drops.entry(*leg).or_default();
+                    *match dropped.outcome {
+                        DropOutcome::Lost => lost,
+                        DropOutcome::DeadLettered => dead_lettered,
+                    } += 1;
+                }
+                self.observations.push(observation);
+            }
             Effect::Finished(end) => {
                 assert!(self.end.is_none(), "it ends once");
                 self.end = Some(end);

@@ -5,7 +5,7 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 use std::path::Path;
 
 /// The version that this release writes, in `user_version`.
-pub(super) const VERSION: i64 = 4;
+pub(super) const VERSION: i64 = 5;
 
 /// The first version that was released.
 const FIRST: i64 = 1;
@@ -82,7 +82,7 @@ CREATE TABLE managed_subscriptions (
 ";
 
 /// What each version added to the one before, from version 2. Columns that are added are absent in older rows, which read as `false`, 0 or nothing.
-const UPGRADES: [&str; 3] = [
+const UPGRADES: [&str; 4] = [
     "
 ALTER TABLE outbox ADD COLUMN revision ANY;
 ALTER TABLE outbox ADD COLUMN retired INTEGER;
@@ -105,6 +105,29 @@ CREATE INDEX dlq_by_expiry ON dlq (expires_at) WHERE expires_at IS NOT NULL;
 ",
     "ALTER TABLE subscription_baselines ADD COLUMN generation INTEGER;",
     "ALTER TABLE dlq ADD COLUMN bridge TEXT NOT NULL DEFAULT '';",
+    "
+CREATE TABLE drop_ledger (
+    name TEXT NOT NULL PRIMARY KEY,
+    client_or_key TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    topic TEXT NOT NULL,
+    direction TEXT NOT NULL,
+    lost INTEGER NOT NULL,
+    dead_lettered INTEGER NOT NULL,
+    first ANY NOT NULL,
+    last ANY NOT NULL,
+    route TEXT NOT NULL,
+    qos INTEGER NOT NULL,
+    detail TEXT NOT NULL
+) STRICT;
+
+CREATE INDEX drop_ledger_by_age ON drop_ledger (last);
+
+CREATE TABLE drop_ledger_batch (
+    one INTEGER NOT NULL PRIMARY KEY CHECK (one = 1),
+    id TEXT NOT NULL
+) STRICT;
+",
 ];
 
 /// What a database turned out to be.
@@ -192,6 +215,8 @@ pub(super) fn verify(connection: &Connection) -> rusqlite::Result<()> {
         "SELECT mailbox, id, posted_at, codec, body FROM mail LIMIT 0",
         "SELECT storage_identity, generation FROM subscription_baselines LIMIT 0",
         "SELECT storage_identity, filter FROM managed_subscriptions LIMIT 0",
+        "SELECT name, client_or_key, reason, topic, direction, lost, dead_lettered, first, last, route, qos, detail FROM drop_ledger LIMIT 0",
+        "SELECT one, id FROM drop_ledger_batch LIMIT 0",
     ] {
         connection.prepare_cached(sql)?;
     }

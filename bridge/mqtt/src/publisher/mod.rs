@@ -6,6 +6,7 @@
 
 mod answer;
 mod packet;
+mod pending;
 mod task;
 
 pub use packet::{CAUSATION_ID, MESSAGE_ID, REDRIVE_ATTEMPT};
@@ -16,6 +17,7 @@ use crate::tls;
 use answer::Answer;
 use async_trait::async_trait;
 use causeway_core::drain::OrderKey;
+use causeway_core::flow::sender::SenderLink;
 use causeway_core::message::Entry;
 use causeway_core::outcome::{Fault, FaultCode, Outcome};
 use causeway_core::worker::ordering_key;
@@ -24,11 +26,12 @@ use core::hash::{Hash as _, Hasher as _};
 use core::time::Duration;
 use packet::{MAX_PACKET, Manner, Packet};
 use rumqttc::QoS;
+use std::collections::BTreeMap;
 use std::hash::DefaultHasher;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use task::Task;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
@@ -47,6 +50,30 @@ pub struct PublisherOptions {
     pub connection: SourceOptions,
     /// Messages without an acknowledgement at most; a broker may announce that it takes fewer.
     pub window: u16,
+    /// When it takes no more for a connection that does not get rid of what it was given.
+    pub marks: Marks,
+}
+
+/// Bytes that the connection was given and has not written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Marks {
+    /// Above this nothing more is taken: at most one packet beyond it waits.
+    pub high: u64,
+    /// Once there are fewer than this, whoever looks at the link is told.
+    pub low: u64,
+}
+
+impl Default for Marks {
+    fn default() -> Self {
+        Self { high: 1_310_720, low: 655_360 }
+    }
+}
+
+impl Marks {
+    /// Whether a mark lies between two amounts.
+    const fn lie_between(self, before: u64, after: u64) -> bool {
+        (before > self.high) != (after > self.high) || (before < self.low) != (after < self.low)
+    }
 }
 
 /// A connection that messages are published on, for any number of [`MqttSink`]s.
@@ -64,6 +91,36 @@ pub(crate) struct Shared {
     published: AtomicU64,
     /// The largest packet that the broker takes, as far as it is known.
     max_packet: AtomicUsize,
+    link: watch::Sender<SenderLink>,
+    /// Acknowledgements by their reason.
+    answers: Mutex<BTreeMap<u8, u64>>,
+}
+
+impl Shared {
+    fn new() -> Self {
+        Self {
+            published: AtomicU64::new(0),
+            max_packet: AtomicUsize::new(MAX_PACKET),
+            link: watch::Sender::default(),
+            answers: Mutex::default(),
+        }
+    }
+
+    /// Tells of the connection. Whoever looks is woken where something else than the bytes changed, or those passed one of `marks`.
+    fn tell(&self, marks: Marks, change: impl FnOnce(&mut SenderLink)) {
+        self.link.send_if_modified(|link| {
+            let before = *link;
+            change(link);
+            let others = SenderLink { pending_bytes: before.pending_bytes, ..*link };
+            others != before || marks.lie_between(before.pending_bytes, link.pending_bytes)
+        });
+    }
+
+    fn count(&self, answer: &Answer) {
+        if let Answer::Acknowledged(reason) = answer {
+            *self.answers.lock().unwrap_or_else(PoisonError::into_inner).entry(*reason as u8).or_default() += 1;
+        }
+    }
 }
 
 /// A message on its way to the broker.
@@ -93,7 +150,7 @@ impl MqttPublisher {
         let connection = &options.connection;
         let tls = if connection.uses_tls() { Some(tls::client_config(&connection.tls)?) } else { None };
         let (jobs, queue) = mpsc::channel(QUEUE);
-        let shared = Arc::new(Shared { published: AtomicU64::new(0), max_packet: AtomicUsize::new(MAX_PACKET) });
+        let shared = Arc::new(Shared::new());
         let task = tokio::spawn(Task::new(options.clone(), tls, queue, Arc::clone(&shared), seed).run());
         Ok(Self { options, jobs, shared, task })
     }
@@ -252,6 +309,15 @@ impl Sink for MqttSink {
 
     fn requests(&self) -> u64 {
         self.publisher.shared.published.load(Ordering::Relaxed)
+    }
+
+    fn link(&self) -> Option<watch::Receiver<SenderLink>> {
+        Some(self.publisher.shared.link.subscribe())
+    }
+
+    fn answers(&self) -> Vec<(u8, u64)> {
+        let answers = self.publisher.shared.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        answers.iter().map(|(code, count)| (*code, *count)).collect()
     }
 
     /// The topic `address`.

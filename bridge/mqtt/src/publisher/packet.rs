@@ -1,6 +1,7 @@
 //! Entries as PUBLISH packets: what is carried over, what is added, and what no broker may be shown.
 
 use bytes::Bytes;
+use causeway_core::flow::forwarded_expiry;
 use causeway_core::message::Entry;
 use causeway_core::outcome::{Fault, FaultCode};
 use causeway_core::units::UnixMillis;
@@ -70,14 +71,15 @@ pub(crate) fn packet(entry: &Entry, topic: &str, manner: Manner, now: UnixMillis
     Ok(Packet { topic: topic.to_owned(), payload: message.payload.clone(), qos: manner.qos, retain: manner.retain, properties, size })
 }
 
-/// What remains of the expiry interval, in whole seconds, rounded up: a second that has begun still counts.
+/// What remains of the expiry interval that the publisher gave, in whole seconds, rounded up: a second that has begun still counts. How long the bridge keeps
+/// what has none is nobody else's affair.
 fn remaining(entry: &Entry, now: UnixMillis) -> Result<Option<u32>, Fault> {
-    let Some(at) = entry.expires_at else { return Ok(None) };
-    if now >= at {
+    let Some((at, told)) = entry.expires_at.zip(entry.message.properties.expiry_seconds) else { return Ok(None) };
+    // The one attempt of a message without any time.
+    if now >= at && told > 0 {
         return Err(Fault::new(FaultCode::MessageExpired, format!("expired {} ms ago", now.since(at).as_millis())));
     }
-    let seconds = at.since(now).as_millis().div_ceil(1_000);
-    Ok(Some(u32::try_from(seconds).unwrap_or(u32::MAX)))
+    Ok(Some(forwarded_expiry(at.since(now))))
 }
 
 fn user_properties(entry: &Entry) -> Vec<(String, String)> {
@@ -101,7 +103,7 @@ pub(crate) fn size(entry: &Entry, topic: &str) -> usize {
         + from.response_topic.as_deref().map_or(0, text)
         + from.correlation_data.as_ref().map_or(0, |data| 3 + data.len())
         + from.payload_format.map_or(0, |_| 2)
-        + entry.expires_at.map_or(0, |_| 5);
+        + entry.expires_at.and(entry.message.properties.expiry_seconds).map_or(0, |_| 5);
     let remaining = 2 + topic.len() + 2 + varint(properties) + properties + entry.message.payload.len();
     1 + varint(remaining) + remaining
 }
@@ -200,7 +202,8 @@ mod tests {
     #[test]
     fn of_the_expiry_only_what_remains_is_forwarded() {
         let at = |millis: u64| {
-            let entry = Entry { expires_at: Some(LATER.plus(Duration::from_secs(60))), ..entry(Properties::default()) };
+            let told = Properties { expiry_seconds: Some(60), ..Properties::default() };
+            let entry = Entry { expires_at: Some(LATER.plus(Duration::from_secs(60))), ..entry(told) };
             packet(&entry, "out", MANNER, UnixMillis(LATER.0 + millis)).map(|packet| packet.properties.message_expiry_interval)
         };
         assert_eq!(at(0), Ok(Some(60)));
@@ -208,6 +211,26 @@ mod tests {
         assert_eq!(at(59_999), Ok(Some(1)));
         assert_eq!(at(60_000).map_err(|fault| fault.code), Err(FaultCode::MessageExpired));
         assert_eq!(packet(&entry(Properties::default()), "out", MANNER, LATER).unwrap().properties.message_expiry_interval, None);
+    }
+
+    #[test]
+    fn flow_c5_vectors_of_the_forwarded_expiry() {
+        let after = |told: u32, millis: u64| {
+            let properties = Properties { expiry_seconds: Some(told), ..Properties::default() };
+            let entry = Entry { expires_at: Some(LATER.plus(Duration::from_secs(u64::from(told)))), ..entry(properties) };
+            let packet = packet(&entry, "out", MANNER, UnixMillis(LATER.0 + millis));
+            packet.map(|packet| packet.properties.message_expiry_interval).map_err(|fault| fault.code)
+        };
+        let expired = Err(FaultCode::MessageExpired);
+        assert_eq!([after(10, 0), after(10, 1), after(10, 9_999), after(10, 10_000)], [Ok(Some(10)), Ok(Some(10)), Ok(Some(1)), expired]);
+        assert_eq!([after(0, 0), after(0, 5_000)], [Ok(Some(1)), Ok(Some(1))], "its one attempt");
+        assert_eq!(after(u32::MAX, 0), Ok(Some(u32::MAX)));
+        // The bridge's own time to live is not forwarded; a longer interval than the bridge keeps anything is cut.
+        let kept = Entry { expires_at: Some(LATER.plus(Duration::from_secs(100))), ..entry(Properties::default()) };
+        assert_eq!(packet(&kept, "out", MANNER, LATER).unwrap().properties.message_expiry_interval, None);
+        let told = Properties { expiry_seconds: Some(u32::MAX), ..Properties::default() };
+        let cut = Entry { expires_at: Some(LATER.plus(Duration::from_secs(100))), ..entry(told) };
+        assert_eq!(packet(&cut, "out", MANNER, LATER).unwrap().properties.message_expiry_interval, Some(100));
     }
 
     #[test]

@@ -2,13 +2,15 @@
 
 use super::answer::Answer;
 use super::packet::{MAX_PACKET, Packet};
+use super::pending::Pending;
 use super::{Job, PublisherOptions, Shared, late};
 use crate::backoff::Backoff;
 use crate::connection::{self, Attempt, Opened};
 use crate::fault;
-use crate::options::SourceOptions;
+use crate::options::{Protocol, SourceOptions};
 use crate::renewal::renew;
 use crate::session::{Cause, End};
+use causeway_core::flow::sender::SenderLink;
 use causeway_core::outcome::{Fault, FaultCode};
 use core::future::Future;
 use core::pin::{Pin, pin};
@@ -16,7 +18,8 @@ use core::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use rumqttc::{
-    AsyncClient, ClientError, ConnAck, Event, EventLoop, Outgoing, PublishNotice, PublishNoticeError, PublishOptions, PublishResult, QoS,
+    AsyncClient, ClientError, ConnAck, DisconnectReasonCode, Event, EventLoop, Outgoing, PublishNotice, PublishNoticeError, PublishOptions,
+    PublishResult, QoS,
 };
 use rustls::ClientConfig;
 use std::sync::Arc;
@@ -24,6 +27,8 @@ use std::sync::atomic::Ordering;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout, timeout_at};
 
+/// A broker of MQTT 3.1.1 that closes the connection within so long of a message has had too much.
+const HUNG_UP_OVER_A_MESSAGE: Duration = Duration::from_secs(1);
 /// How long the goodbye may take.
 const GOODBYE: Duration = Duration::from_millis(500);
 
@@ -91,6 +96,12 @@ pub(super) struct Task {
     /// Which of the addresses is tried next, counted without end.
     address: usize,
     has_connected: bool,
+    /// What the connection was given and has not written.
+    pending: Pending,
+    /// When something was last written to the connection.
+    written_at: Option<Instant>,
+    /// The reason in the DISCONNECT that ended the connection.
+    told: Option<DisconnectReasonCode>,
 }
 
 impl Task {
@@ -112,6 +123,9 @@ impl Task {
             suspects: 0,
             address: 0,
             has_connected: false,
+            pending: Pending::default(),
+            written_at: None,
+            told: None,
         }
     }
 
@@ -124,6 +138,7 @@ impl Task {
                 job.refuse(fault);
                 continue;
             }
+            self.told = None;
             renew(&mut self.options.connection, &mut self.tls);
             let connection = SourceOptions { session_expiry: 0, will: None, ..self.options.connection.clone() };
             let url = connection.url_at(self.address);
@@ -140,20 +155,56 @@ impl Task {
                     self.has_connected = true;
                     let Some(end) = self.serve(opened, job).await else { return };
                     tracing::warn!(code = end.fault.code.as_str(), detail = %end.fault.detail, broker = %url, "the connection for publishing ended");
+                    self.heed(&end);
                     self.wait_after(end.fault);
                 }
                 Err(end) => {
                     tracing::warn!(code = end.fault.code.as_str(), detail = %end.fault.detail, broker = %url, "no connection for publishing");
                     job.refuse(end.fault.clone());
+                    self.tell(|link| link.up = Some(false));
                     self.wait_after(end.fault);
                 }
             }
         }
     }
 
+    /// The next of the configured addresses is tried after a pause; where a broker points elsewhere it is not followed.
     fn wait_after(&mut self, fault: Fault) {
         self.address = self.address.wrapping_add(1);
-        self.pause = Some((Instant::now() + self.backoff.next(), fault));
+        let least = if self.told == Some(DisconnectReasonCode::SessionTakenOver) {
+            // Whoever has the client id now is not fought for it.
+            self.options.connection.reconnect_max_delay
+        } else {
+            Duration::ZERO
+        };
+        self.pause = Some((Instant::now() + self.backoff.next().max(least), fault));
+    }
+
+    fn tell(&self, change: impl FnOnce(&mut SenderLink)) {
+        self.shared.tell(self.options.marks, change);
+    }
+
+    /// The connection is gone; what its end says of how much the broker takes is told along.
+    fn heed(&mut self, end: &End) {
+        use DisconnectReasonCode as R;
+        if self.told == Some(R::ReceiveMaximumExceeded) {
+            // This client counts what it sends, so that can only be a defect of one of the two.
+            self.options.window = (self.options.window / 2).max(1);
+            tracing::error!(
+                window = self.options.window,
+                "the broker says that more was published than it takes ahead of acknowledgements: a defect; from now on it is half as much"
+            );
+        }
+        let asked = matches!(self.told, Some(R::ServerBusy | R::MessageRateTooHigh | R::QuotaExceeded | R::ConnectionRateExceeded));
+        // A broker of MQTT 3.1.1 has no other way to say that it is too much.
+        let hung_up = self.options.connection.protocol == Protocol::V311
+            && end.cause == Cause::HungUp
+            && self.written_at.is_some_and(|at| at.elapsed() <= HUNG_UP_OVER_A_MESSAGE);
+        self.tell(|link| {
+            link.up = Some(false);
+            link.pending_bytes = 0;
+            link.throttles += u64::from(asked || hung_up);
+        });
     }
 
     /// Publishes on a connection until it ends; `None` where the publisher is gone.
@@ -162,6 +213,11 @@ impl Task {
         let terms = Terms::of(&connack, self.options.window);
         self.shared.max_packet.store(terms.max_packet, Ordering::Relaxed);
         tracing::debug!(window = terms.window, "connected for publishing");
+        (self.pending, self.written_at, self.told) = (Pending::default(), None, None);
+        let window = connack.properties.as_ref().and_then(|properties| properties.receive_max);
+        self.tell(|link| {
+            *link = SenderLink { up: Some(true), session_present: connack.session_present, window, pending_bytes: 0, ..*link };
+        });
         let mut flights: FuturesUnordered<Flight> = FuturesUnordered::new();
         self.publish(&client, &terms, first, &mut flights);
         let end = self.drive(&client, &mut event_loop, &terms, &mut flights).await;
@@ -186,11 +242,12 @@ impl Task {
                 let mut poll = pin!(event_loop.poll());
                 loop {
                     let window = if self.suspects > 0 { 1 } else { terms.window };
+                    let takes_more = flights.len() < window && self.pending.has_room(self.options.marks.high);
                     tokio::select! {
                         biased;
                         Some((answer, landing)) = flights.next() => if let Err(end) = self.landed(answer, landing) { return Some(end) },
                         polled = &mut poll => break polled,
-                        job = self.jobs.recv(), if flights.len() < window => match job {
+                        job = self.jobs.recv(), if takes_more => match job {
                             Some(job) => self.publish(client, terms, job, flights),
                             None => return None,
                         },
@@ -200,22 +257,32 @@ impl Task {
             match polled {
                 Ok(Event::Outgoing(Outgoing::Publish(_))) => {
                     self.shared.published.fetch_add(1, Ordering::Relaxed);
+                    self.written_at = Some(Instant::now());
+                    self.pending.written();
+                    self.tell(|link| link.pending_bytes = self.pending.bytes());
                 }
                 Ok(_) => {}
-                Err(error) => return Some(fault::classify(&error, false)),
+                Err(error) => {
+                    self.told = fault::told(&error);
+                    return Some(fault::classify(&error, false));
+                }
             }
         }
     }
 
-    fn publish(&self, client: &AsyncClient, terms: &Terms, job: Job, flights: &mut FuturesUnordered<Flight>) {
+    fn publish(&mut self, client: &AsyncClient, terms: &Terms, job: Job, flights: &mut FuturesUnordered<Flight>) {
         if let Err(fault) = terms.admit(&job.packet) {
             return job.refuse(fault);
         }
         let Some(Job { packet, deadline, answer, .. }) = job.hand_over() else { return };
-        let Packet { topic, payload, qos, retain, properties, .. } = packet;
+        let Packet { topic, payload, qos, retain, properties, size } = packet;
         let manner = PublishOptions::new(qos).retain(retain).properties(properties);
         match client.try_publish_tracked(topic, payload, manner) {
-            Ok(notice) => flights.push(Box::pin(landing(notice, deadline, answer))),
+            Ok(notice) => {
+                self.pending.given(size as u64);
+                self.tell(|link| link.pending_bytes = self.pending.bytes());
+                flights.push(Box::pin(landing(notice, deadline, answer)));
+            }
             Err(error) => {
                 let code = if matches!(error, ClientError::InvalidRequest(_)) { FaultCode::InvalidPayload } else { FaultCode::Unavailable };
                 let _ = answer.send(Answer::Unsent(Fault::new(code, "the client does not take the message")));
@@ -228,6 +295,7 @@ impl Task {
         match landing {
             Landing::Answered(told) => {
                 self.backoff.reset();
+                self.shared.count(&told);
                 self.suspects = self.suspects.saturating_sub(1);
                 let _ = answer.send(told);
                 Ok(())

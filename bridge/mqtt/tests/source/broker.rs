@@ -27,6 +27,15 @@ impl ScriptedBroker {
         (peer, connect)
     }
 
+    /// The next connection, whatever it begins with, with its first packet read and not yet answered.
+    pub async fn accept_any(&self) -> Peer {
+        let (stream, _) = timeout(PATIENCE, self.listener.accept()).await.expect("no connection came").unwrap();
+        stream.set_nodelay(true).unwrap();
+        let mut peer = Peer { stream };
+        peer.skip_packet().await;
+        peer
+    }
+
     /// The next connection, accepted.
     pub async fn welcome(&self, session_present: bool) -> Peer {
         let (mut peer, _) = self.accept().await;
@@ -65,6 +74,11 @@ impl Peer {
     pub async fn next(&mut self) -> Option<Sent> {
         let (first, body) = timeout(PATIENCE, read(&mut self.stream)).await.expect("the client sent nothing")?;
         Some(decode(first, &body))
+    }
+
+    /// Takes the next packet, whatever it is.
+    pub async fn skip_packet(&mut self) {
+        timeout(PATIENCE, read(&mut self.stream)).await.expect("the client sent nothing").expect("the client closed");
     }
 
     /// Whether the client sends nothing for a moment.

@@ -8,7 +8,7 @@ use causeway_core::identity::Id128;
 use causeway_core::message::{Entry, Message, Properties};
 use causeway_core::outcome::{FaultClass, FaultCode, Outcome};
 use causeway_core::units::UnixMillis;
-use causeway_mqtt::{MqttPublisher, MqttSink, MqttSinkOptions, PublisherOptions, SourceOptions};
+use causeway_mqtt::{Marks, MqttPublisher, MqttSink, MqttSinkOptions, PublisherOptions, SourceOptions};
 use causeway_ports::fake::FakeClock;
 use causeway_ports::{Clock, Sink};
 use core::time::Duration;
@@ -48,7 +48,7 @@ pub fn sink_options() -> MqttSinkOptions {
 pub fn sink_with(port: u16, window: u16, wanted: MqttSinkOptions, clock: Arc<dyn Clock>) -> Arc<MqttSink> {
     // Not the subscribers' client id: a broker would close their connection.
     let connection = SourceOptions { client_id: "publisher-1".into(), ..options(port, &[]) };
-    let publisher = MqttPublisher::start(PublisherOptions { connection, window }, 7).unwrap();
+    let publisher = MqttPublisher::start(PublisherOptions { connection, window, marks: Marks::default() }, 7).unwrap();
     Arc::new(MqttSink::new(Arc::new(publisher), wanted, clock))
 }
 

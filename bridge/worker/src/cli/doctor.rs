@@ -97,7 +97,9 @@ const fn remedy(code: FaultCode) -> &'static str {
         | FaultCode::MessageFiltered
         | FaultCode::SubscriptionRemoved
         | FaultCode::MessageExpired
-        | FaultCode::PoisonMessage => "look at the message",
+        | FaultCode::PoisonMessage
+        | FaultCode::Trimmed
+        | FaultCode::StoreFull => "look at the message",
     }
 }
 
@@ -269,7 +271,7 @@ async fn sources(config: &Config, aws: Option<&AwsClients>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (index, receiver) in config.receivers.iter().enumerate().filter(|(_, receiver)| receiver.is_queue()) {
         let part = format!("receiver {}", receiver.id);
-        findings.push(match (wiring::queue_options(receiver, &format!("receivers[{index}]")), aws) {
+        findings.push(match (wiring::queue_options(config, receiver, &format!("receivers[{index}]")), aws) {
             (Err(error), _) => error.into(),
             (Ok(options), Some(clients)) => match bounded(wiring::probe_receiver(clients, &options)).await {
                 Ok(()) => Finding::good(part, "the queue is there and may be looked at"),

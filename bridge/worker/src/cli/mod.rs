@@ -5,6 +5,7 @@ pub mod budget;
 pub mod check;
 pub mod dlq;
 pub mod doctor;
+pub mod drops;
 pub mod error;
 pub mod files;
 pub mod healthcheck;
@@ -64,6 +65,9 @@ pub enum Command {
     /// Look at the messages that could not be delivered
     #[command(subcommand)]
     Dlq(dlq::DlqCommand),
+    /// Look at what was not delivered, and why
+    #[command(subcommand)]
+    Drops(drops::DropsCommand),
     /// List every metric
     Metrics(metrics::MetricsArgs),
     /// Print the version
@@ -103,6 +107,7 @@ impl Command {
             Self::Lease(command) => lease::execute(command).await,
             Self::Outbox(command) => outbox::execute(command).await,
             Self::Dlq(command) => dlq::execute(command).await,
+            Self::Drops(command) => drops::execute(command).await,
             Self::Metrics(args) => metrics::execute(&args),
             Self::Version => output::line(concat!("causeway ", env!("CARGO_PKG_VERSION"))),
         }

@@ -3,6 +3,7 @@
 use super::error::{CliError, exit};
 use super::{ConfigArgs, load};
 use crate::control::{Control, Singleton, WatchedSession};
+use crate::drop_ledger::{LedgerKeeper, LedgerView};
 use crate::hints::HintBoard;
 use crate::http::origins::Origins;
 use crate::http::posts::PostBoard;
@@ -25,7 +26,7 @@ use causeway_core::config::{Config, Loaded};
 use causeway_core::flow::capacity;
 use causeway_core::outcome::{Fault, FaultClass, FaultCode};
 use causeway_core::timing::Nanos;
-use causeway_ports::{Leases, MemberRecord, Sink, SystemClock};
+use causeway_ports::{DropLedger, Leases, MemberRecord, Sink, SystemClock};
 use clap::{Args, ValueEnum};
 use core::time::Duration;
 use futures_util::future::join_all;
@@ -87,10 +88,14 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
     let listens_on = transport.as_ref().and_then(|listener| listener.local_addr().ok());
     let aws = wiring::aws(config).await;
     let stores = StoreSet::open(&config.stores, aws.as_ref(), Purpose::Run)?;
+    let ledger = StoreSet::run_ledger(config, aws.as_ref())?;
     let nonce = boot_nonce()?;
     let (secrets, keeper) = wiring::keep_secrets(config, aws.as_ref(), nonce).await?;
     let sinks = wiring::sinks(config, aws.as_ref(), &secrets)?;
     preflight(&stores, &sinks).await?;
+    if let Some((ledger, _)) = &ledger {
+        preflight_ledger(&**ledger).await?;
+    }
 
     let clock = Arc::new(SystemClock);
     let (metrics, stop) = (Metrics::default(), CancellationToken::new());
@@ -104,6 +109,7 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
         facts: instance::facts(&process.endpoints, task.as_ref(), listens_on),
         hints,
         step_downs: StepDowns::default(),
+        quota_seen: tokio::sync::watch::Sender::default(),
         clock: clock.clone(),
         metrics: metrics.clone(),
         status: status.clone(),
@@ -144,6 +150,17 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
     let control = control_of(config, &process, args.role, stores.leases.as_ref(), &sessions, &shared);
     let retention =
         stores.old_letters.clone().map(|(letters, keep)| Retention { letters, keep, clock: clock.clone(), metrics: metrics.clone() });
+    let ledger_view = ledger.as_ref().map(|(ledger, _)| LedgerView::new(Arc::clone(ledger), clock.clone()));
+    let ledger = match ledger {
+        Some((ledger, options)) => {
+            let batch_ids = u128::from(nonce) << 64 | u128::from(boot_nonce()?);
+            Some(LedgerKeeper { book: metrics.drops().clone(), ledger, options, clock: clock.clone(), batch_ids })
+        }
+        None => {
+            metrics.drops().keep_none();
+            None
+        }
+    };
     let (topics, queues) = sinks.into_iter().partition(|(id, _)| config.sender(id).is_some_and(|sender| sender.session_id.is_some()));
     let collector = Collector { metrics, status: status.clone(), outbox: stores.outbox.clone(), queues, topics };
     let exporter = process.embedded_metrics.then(|| Exporter::new(&process.bridge, &instance_id));
@@ -156,6 +173,7 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
         monitor: Monitor::new(collector.clone(), wiring::topology(config), None)
             .keyed(key)
             .with_fleet(fleet)
+            .with_ledger(ledger_view)
             .with_admin_port(listeners.admin_port())
             .with_origins(Origins::named(&process.origins)),
         admin,
@@ -167,6 +185,7 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
         control,
         protector,
         retention,
+        ledger,
         exporter,
         collector,
         status,
@@ -314,6 +333,18 @@ async fn preflight(stores: &StoreSet, sinks: &[(String, Arc<dyn Sink>)]) -> Resu
         }
     }
     if errors.is_empty() { Ok(()) } else { Err(errors.into()) }
+}
+
+/// The same for the ledger of drops.
+async fn preflight_ledger(ledger: &dyn DropLedger) -> Result<(), CliError> {
+    match bounded(ledger.probe()).await {
+        Ok(()) => Ok(()),
+        Err(fault) if fault.code.class() == FaultClass::Permanent => Err(WiringError::of("stores.ledger", &fault).into()),
+        Err(fault) => {
+            warn!(part = "stores.ledger", code = fault.code.as_str(), detail = %fault.detail, "not reachable yet; it is tried again");
+            Ok(())
+        }
+    }
 }
 
 /// The probe's result, within [`PREFLIGHT_TIMEOUT`].

@@ -4,18 +4,22 @@ use super::auth::ApiKey;
 use super::origins::{Origins, cross_origin, origin_of};
 use super::page;
 use super::serve::{Bounds, serve_with};
+use crate::drop_ledger::LedgerView;
 use crate::fleet::Fleet;
 use crate::history::Recorder;
 use crate::secrets::Token;
 use crate::status::{BridgeStatus, LogPhase, ReadinessLevel, RouteStatus, ServiceLevel, SessionRole, SessionStatus};
 use crate::telemetry::collect::Collector;
 use crate::telemetry::prometheus;
+use crate::telemetry::registry::Sample;
 use axum::extract::{Query, Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
+use causeway_core::metrics::Metric;
+use causeway_core::metrics::emf::number;
 use causeway_core::units::UnixMillis;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -38,6 +42,7 @@ pub struct Monitor {
     /// Where the admin interface listens, for the page.
     admin_port: Option<u16>,
     origins: Origins,
+    ledger: Option<LedgerView>,
 }
 
 impl Monitor {
@@ -53,6 +58,7 @@ impl Monitor {
             recorder: Recorder::default(),
             admin_port: None,
             origins: Origins::default(),
+            ledger: None,
         }
     }
 
@@ -60,6 +66,12 @@ impl Monitor {
     #[must_use]
     pub fn with_fleet(self, fleet: Fleet) -> Self {
         Self { fleet, ..self }
+    }
+
+    /// Shows the ledger of drops, too.
+    #[must_use]
+    pub fn with_ledger(self, ledger: Option<LedgerView>) -> Self {
+        Self { ledger, ..self }
     }
 
     /// Lets its page call the admin interface at this port of the same host.
@@ -95,6 +107,7 @@ impl Monitor {
             .route("/status", get(status))
             .route("/fleet", get(fleet))
             .route("/history", get(history))
+            .route("/drops", get(drops))
             .route_layer(middleware::from_fn_with_state(self.clone(), authorize));
         let open = Router::new().route("/live", get(live)).route("/ready", get(ready)).route("/health", get(health));
         Router::new()
@@ -276,6 +289,7 @@ struct RouteView<'a> {
     account: &'a RouteStatus,
     dead_lettered_total: u64,
     dropped_total: u64,
+    filtered_total: u64,
     conservation_imbalance: i64,
 }
 
@@ -286,6 +300,7 @@ fn route_views(status: &BridgeStatus) -> Vec<RouteView<'_>> {
             account,
             dead_lettered_total: account.dead_lettered_total(),
             dropped_total: account.dropped_total(),
+            filtered_total: account.filtered_total(),
             conservation_imbalance: account.imbalance(),
         }
     };
@@ -321,6 +336,31 @@ async fn metrics(State(monitor): State<Monitor>) -> Response {
 /// The bridge as its lease table told it last; `null` where there is none to look at, or nobody looked yet.
 async fn fleet(State(monitor): State<Monitor>) -> Response {
     Json(json!({ "fleet": monitor.fleet.last_seen() })).into_response()
+}
+
+/// What was not delivered: the counters of this process, those that are above 0, and the ledger, which tells of every process that writes it.
+async fn drops(State(monitor): State<Monitor>) -> Response {
+    let families = monitor.collector.metrics.gather();
+    let drops = families.iter().find(|family| family.definition.name == Metric::DroppedMessages.definition().name);
+    let counted = drops.into_iter().flat_map(|family| {
+        family.series.iter().filter_map(|series| {
+            let Sample::Value(count) = series.sample else { return None };
+            let labels =
+                family.definition.labels.iter().map(|label| label.as_str().to_owned()).zip(series.labels.iter().map(|value| json!(value)));
+            let mut counted: serde_json::Map<String, Value> = labels.collect();
+            counted.insert("count".to_owned(), number(count));
+            (count > 0.0).then_some(Value::Object(counted))
+        })
+    });
+    let counters: Vec<Value> = counted.collect();
+    let ledger = match &monitor.ledger {
+        None => Value::Null,
+        Some(view) => match view.read().await {
+            Ok(page) => json!({ "rows": page.rows, "complete": page.complete }),
+            Err(fault) => json!({ "error": { "code": fault.code.as_str(), "detail": fault.detail } }),
+        },
+    };
+    Json(json!({ "counters": counters, "ledger": ledger })).into_response()
 }
 
 #[derive(Debug, Default, Deserialize)]

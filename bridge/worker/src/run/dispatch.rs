@@ -1,21 +1,26 @@
 //! Carries effects out: each becomes a task that ends with an event. No task outlives its [`Dispatch`].
 
-use crate::parts::{MailboxParts, SessionParts};
+use crate::levels::ServiceLevel;
+use crate::members::is_fresh;
+use crate::parts::{MailboxParts, QuotaParts, SessionParts};
 use crate::returning::{Returned, Returning};
 use causeway_core::dead_letter::DeadLetter;
 use causeway_core::drain::{BatchId, ParkId};
+use causeway_core::flow::quota::{QuotaAnswer, QuotaCall, QuotaReply};
+use causeway_core::flow::sender::SenderLink;
 use causeway_core::identity::{LaneId, LogName};
 use causeway_core::log::{Answer, Call};
 use causeway_core::message::Entry;
 use causeway_core::outcome::{Fault, FaultCode, Outcome};
 use causeway_core::worker::Event;
-use causeway_ports::{DeadLetters, LogRecord, Outbox, Sink};
+use causeway_ports::{Clock, DeadLetters, LogRecord, Outbox, Sink};
 use core::panic::AssertUnwindSafe;
 use core::time::Duration;
 use futures_util::FutureExt;
 use std::sync::Arc;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 /// How long a send may take.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +41,10 @@ pub struct Dispatch {
     outbox: Option<Arc<dyn Outbox>>,
     mailbox: Option<MailboxParts>,
     dead_letters: Option<Arc<dyn DeadLetters>>,
+    quota: Option<QuotaParts>,
+    clock: Arc<dyn Clock>,
+    /// When it was asked last how many draw from the budget.
+    counted_at: Option<tokio::time::Instant>,
 }
 
 /// What could not be put back is tried again after so long.
@@ -51,6 +60,9 @@ impl Dispatch {
             outbox: parts.outbox.clone(),
             mailbox: parts.mailbox.clone(),
             dead_letters: parts.dead_letters.clone(),
+            quota: parts.quota.clone(),
+            clock: Arc::clone(&parts.clock),
+            counted_at: None,
         }
     }
 
@@ -84,6 +96,29 @@ impl Dispatch {
         });
     }
 
+    /// Calls the store of the bridge's budget, and looks now and then how many draw from it.
+    pub fn quota(&mut self, call: QuotaCall) {
+        let Some(quota) = self.quota.clone() else { return };
+        if self.counted_at.is_none_or(|at| at.elapsed() >= quota.members.as_ref().map_or(Duration::MAX, |(_, _, interval)| *interval)) {
+            self.counted_at = Some(tokio::time::Instant::now());
+            let (quota, clock) = (quota.clone(), Arc::clone(&self.clock));
+            self.tasks.spawn(async move { nodes(&quota, clock.as_ref()).await });
+        }
+        self.tasks.spawn(async move {
+            let doing = AssertUnwindSafe(tokio::time::timeout(quota.options.draw_timeout, quota_reply(&quota, call))).catch_unwind();
+            let fault = match doing.await {
+                Ok(Ok(reply)) => return Event::Quota(reply),
+                Ok(Err(_)) => Fault::new(FaultCode::Timeout, "no answer within draw_timeout"),
+                Err(_) => broken(),
+            };
+            Event::Quota(match call {
+                QuotaCall::Draw(_) => QuotaReply::Drawn(Outcome::Unknown(fault)),
+                QuotaCall::Return(_) => QuotaReply::Returned(Outcome::Unknown(fault)),
+                QuotaCall::Look => QuotaReply::Looked(Outcome::Unknown(fault)),
+            })
+        });
+    }
+
     /// Sends a batch.
     pub fn send(
         &mut self,
@@ -104,6 +139,18 @@ impl Dispatch {
             };
             observe(began.elapsed(), &outcomes);
             Event::Sent { batch, outcomes }
+        });
+    }
+
+    /// Waits for the next change of the connection under a leg's sender.
+    pub fn watch_link(&mut self, leg: usize, mut link: watch::Receiver<SenderLink>) {
+        self.tasks.spawn(async move {
+            if link.changed().await.is_err() {
+                // The adapter is gone; it tells nothing any more.
+                core::future::pending::<()>().await;
+            }
+            let link = *link.borrow_and_update();
+            Event::SenderLink { leg, link }
         });
     }
 
@@ -138,6 +185,37 @@ impl Dispatch {
             let outcome = bounded(store.park(&letter)).await.unwrap_or_else(Outcome::Unknown);
             Event::Parked { park, outcome }
         });
+    }
+}
+
+async fn quota_reply(quota: &QuotaParts, call: QuotaCall) -> QuotaReply {
+    match call {
+        QuotaCall::Draw(request) => QuotaReply::Drawn(quota.store.draw(&quota.name, request).await),
+        QuotaCall::Return(write) => {
+            let written = quota.store.write(&quota.name, &write).await;
+            QuotaReply::Returned(written.map(|answer| matches!(answer, QuotaAnswer::Written(_))))
+        }
+        QuotaCall::Look => QuotaReply::Looked(match quota.store.read(&quota.name).await {
+            Ok(row) => Outcome::Done(row),
+            Err(fault) => Outcome::NotDone(fault),
+        }),
+    }
+}
+
+/// How many draw from the budget: every session that a member gives any service to.
+async fn nodes(quota: &QuotaParts, clock: &dyn Clock) -> Event {
+    let Some((leases, bridge, interval)) = &quota.members else { return Event::QuotaNodes(1) };
+    match bounded(leases.list_members(bridge)).await {
+        Ok(Ok(members)) => {
+            let now = clock.wall();
+            let living = members.iter().filter(|member| is_fresh(member.written_at, now, *interval));
+            let serving = living.flat_map(|member| member.sessions.values()).filter(|level| *level != ServiceLevel::None.as_str());
+            Event::QuotaNodes(u32::try_from(serving.count()).unwrap_or(u32::MAX))
+        }
+        Ok(Err(fault)) | Err(fault) => {
+            debug!(%fault, "nobody knows how many draw from the budget; what was known last counts");
+            Event::Tick
+        }
     }
 }
 

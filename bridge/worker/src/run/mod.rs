@@ -5,12 +5,14 @@ mod engine;
 mod kept_back;
 mod lease;
 mod report;
+mod senders;
 mod share;
 
 use crate::parts::{LegParts, LogKind, SessionParts};
-use crate::status::{BEAT_INTERVAL, LastFault, LeaseStatus, LogPhase, RefusedFilter, ServiceLevel, SessionStatus};
+use crate::status::{BEAT_INTERVAL, DropReason, LastFault, LeaseStatus, LogPhase, RefusedFilter, ServiceLevel, SessionStatus};
 use crate::telemetry::AppendResult;
 use causeway_core::drain::{BatchId, BatchLimits};
+use causeway_core::flow::quota::NodeCounters;
 use causeway_core::flow::share::Change;
 use causeway_core::lease::row::HOUSEKEEPING;
 use causeway_core::log::writer::WriterEnd;
@@ -26,6 +28,7 @@ use dispatch::{Dispatch, SendBound};
 use engine::{Engine, Event};
 use kept_back::KeptBack;
 use lease::{HeldLease, LeaseCalls, SessionGate};
+use senders::Senders;
 use share::Groups;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -124,9 +127,14 @@ struct Session {
     returned: bool,
     status: SessionStatus,
     dead_letters: Vec<BTreeMap<FaultCode, u64>>,
+    /// Lost, by reason, without those that expired; for each leg.
+    dropped: Vec<BTreeMap<DropReason, u64>>,
+    /// What was told of what the source dropped.
+    source_drops: BTreeMap<DropReason, u64>,
     retries: Vec<u64>,
     outbox_full: Vec<u64>,
     circuits_opened: Vec<u64>,
+    senders: Senders,
     published_at: Instant,
     dirty: bool,
     term_began: Instant,
@@ -134,6 +142,8 @@ struct Session {
     told_level: Option<ServiceLevel>,
     /// The term whose way to full service has been told.
     told_failover: Option<Term>,
+    /// What nodes of earlier terms did.
+    quota_before: NodeCounters,
     /// Whether the last send that ended was not accepted.
     sending_fails: bool,
     last_logged: Option<(FaultCode, Instant)>,
@@ -154,6 +164,8 @@ impl Session {
             acknowledge: parts.acknowledge,
             limits: parts.arrival_limits.clone(),
             ack_hold: parts.ack_hold,
+            quota: parts.quota.as_ref().map(|quota| quota.options.clone()),
+            store: parts.limits.store.filter(|_| parts.outbox.is_some()),
             lanes: if parts.outbox.is_some() { parts.lanes } else { 0 },
             mailbox_poll: parts.mailbox.as_ref().map(|mailbox| mailbox.poll),
             retire_when_drained: matches!(parts.kind, LogKind::Adopted(_)),
@@ -176,7 +188,8 @@ impl Session {
             ..SessionStatus::default()
         };
         let legs = parts.legs.len();
-        Ok(Self {
+        parts.legs.iter().for_each(|leg| parts.metrics.announce_drops(&leg.route));
+        let mut session = Self {
             engine: Engine::new(&parts, options, now),
             term: Term(0),
             dispatch: Dispatch::new(&parts),
@@ -189,21 +202,27 @@ impl Session {
             returned: false,
             status,
             dead_letters: vec![BTreeMap::new(); legs],
+            dropped: vec![BTreeMap::new(); legs],
+            source_drops: BTreeMap::new(),
             retries: vec![0; legs],
             outbox_full: vec![0; legs],
             circuits_opened: vec![0; legs],
+            senders: Senders::new(&parts.legs),
             published_at: Instant::default(),
             dirty: true,
             term_began: now,
             due_since: None,
             told_level: None,
             told_failover: None,
+            quota_before: NodeCounters::default(),
             sending_fails: false,
             last_logged: None,
             unsettled: 0,
             ended: None,
             parts,
-        })
+        };
+        session.senders.watch(&mut session.dispatch);
+        Ok(session)
     }
 
     fn now(&self) -> Instant {
@@ -225,6 +244,7 @@ impl Session {
         let mailed =
             self.parts.mailbox.as_ref().filter(|_| self.engine.owner().is_some() && !matches!(self.parts.kind, LogKind::Adopted(_)));
         let mailed = mailed.map(|mailbox| &*mailbox.mailed);
+        let quota = self.parts.quota.as_mut().map(|quota| &mut quota.seen);
         let (term, source, lease, groups) = (self.term, &mut self.source, &mut self.lease, &mut self.groups);
         tokio::select! {
             biased;
@@ -232,6 +252,7 @@ impl Session {
             event = next_answer(lease) => Input::Engine(event),
             () = told(hint), if !self.stopping => Input::Engine(Event::Hint),
             () = told(asked), if !self.stopping => Input::Engine(Event::StepDown),
+            () = quota_seen(quota) => Input::Engine(Event::Owner(term, worker::Event::QuotaSeen)),
             () = told(mailed) => Input::Engine(Event::Owner(term, worker::Event::MailHint)),
             () = looked(groups) => Input::Looked,
             event = self.dispatch.next() => Input::Engine(Event::Owner(term, event)),
@@ -245,7 +266,7 @@ impl Session {
         let events = match input {
             Input::Engine(event) => {
                 self.note_lease(&event);
-                vec![event]
+                vec![self.senders.follow(event, &mut self.dispatch)]
             }
             Input::Source(SourceEvent::Delivery(delivery)) if !self.kept_back.is_empty() || !self.engine.wants_input(self.now()) => {
                 self.kept_back.push(delivery);
@@ -271,6 +292,7 @@ impl Session {
             self.carry_out(effects).await;
         }
         self.watch_groups();
+        self.pause_source();
         let unacknowledged = self.source.as_ref().map_or(0, |source| source.counters().unacknowledged);
         if let Some((_, owner)) = self.engine.owner() {
             self.unsettled = owner.unsettled();
@@ -415,6 +437,7 @@ impl Session {
         match effect {
             worker::Effect::Log { lane, call } => self.dispatch.call(lane, call),
             worker::Effect::ReadMail { limit } => self.dispatch.read_mail(limit),
+            worker::Effect::Quota(call) => self.dispatch.quota(call),
             worker::Effect::Acknowledge(delivery) => {
                 if let Some(source) = &mut self.source {
                     source.acknowledge(delivery);
@@ -448,7 +471,9 @@ impl Session {
             Part::Owner { term, version } => {
                 self.term = *term;
                 self.term_began = self.now();
+                self.quota_before = self.status.quota.as_ref().map_or(self.quota_before, |quota| quota.counters);
                 self.dispatch = Dispatch::new(&self.parts);
+                self.senders.watch(&mut self.dispatch);
                 self.returned = false;
                 self.status.log = LogPhase::Opening;
                 info!(version, "the lease is held");
@@ -523,6 +548,7 @@ impl Session {
                 self.source = Some((self.parts.start_source)(gate));
                 // A new source is in all of them.
                 self.groups = Groups::of(&self.parts);
+                self.status.source_paused = false;
             }
             Observation::Recovered { entries } => {
                 let took = self.parts.clock.now().since(self.term_began);
@@ -550,18 +576,43 @@ impl Session {
                 self.sending_fails = true;
                 self.fault("send", &fault);
             }
-            Observation::DeadLettered { leg, code } => {
+            Observation::Throttled { leg, fault } => {
+                self.senders.throttled(leg);
+                self.sending_fails = true;
+                self.fault("send", &fault);
+            }
+            Observation::SenderResumed { leg, forced } => {
+                self.senders.resumed(leg, forced);
+                info!(route = %route_of(leg), forced, "the sender goes on");
+            }
+            Observation::DeadLettered { leg, code, dropped } => {
+                self.parts.metrics.observe_drop(self.parts.clock.wall(), &dropped, 1);
                 if let Some(letters) = self.dead_letters.get_mut(leg) {
                     *letters.entry(code).or_insert(0) += 1;
                 }
                 warn!(route = %route_of(leg), code = code.as_str(), "dead-lettered");
             }
-            Observation::Dropped { leg, code } => warn!(route = %route_of(leg), code = code.as_str(), "dropped, as the policy says"),
+            Observation::Dropped { leg, code, dropped } => {
+                self.parts.metrics.observe_drop(self.parts.clock.wall(), &dropped, 1);
+                // Those have a counter of their own.
+                if code != FaultCode::MessageExpired
+                    && let Some(reasons) = self.dropped.get_mut(leg)
+                {
+                    *reasons.entry(dropped.reason).or_insert(0) += 1;
+                }
+                warn!(route = %route_of(leg), code = code.as_str(), reason = dropped.reason.as_str(), "dropped, as the policy says");
+            }
             // One line for each would be too many: the status and the metrics tell how many.
             Observation::HeldUp { reason } => *self.status.held_up_total.entry(reason.name()).or_insert(0) += 1,
             Observation::KeyMissing { limits } => self.status.limit_keys_missing += limits as u64,
             Observation::Deferred { reason, entries, .. } => *self.status.parked_total.entry(reason.name()).or_insert(0) += entries,
-            Observation::Limited { .. } => self.dirty = true,
+            Observation::Limited { leg, dropped, .. } => {
+                self.parts.metrics.observe_drop(self.parts.clock.wall(), &dropped, 1);
+                if let Some(reasons) = self.dropped.get_mut(leg) {
+                    *reasons.entry(dropped.reason).or_insert(0) += 1;
+                }
+                self.dirty = true;
+            }
             Observation::CircuitOpened { leg } => {
                 if let Some(times) = self.circuits_opened.get_mut(leg) {
                     *times += 1;
@@ -573,6 +624,12 @@ impl Session {
                     *times += 1;
                 }
                 warn!(route = %route_of(leg), "as many messages as max_outbox_depth wait in the outbox: nothing more is taken in until there is room");
+            }
+            Observation::QuotaReached => {
+                self.dirty = true;
+                warn!(
+                    "the budget of the bridge is spent: messages wait, not acknowledged, until there are tokens again; nothing is lost meanwhile"
+                );
             }
             Observation::StoreFault(fault) => self.fault("outbox", &fault),
             Observation::DeadLetterFault(fault) => self.fault("dead letters", &fault),
@@ -653,6 +710,16 @@ async fn told(place: Option<&Notify>) {
     }
 }
 
+/// Somebody has seen the notice of a spent budget; never, where there is no budget. Cancel-safe.
+async fn quota_seen(seen: Option<&mut watch::Receiver<u64>>) {
+    if let Some(seen) = seen
+        && seen.changed().await.is_ok()
+    {
+        return;
+    }
+    core::future::pending().await
+}
+
 /// The next event of the source; never, while there is none.
 async fn next_of(source: &mut Option<Box<dyn Source>>) -> SourceEvent {
     match source {
@@ -673,6 +740,7 @@ fn leg_options(parts: &LegParts) -> LegOptions {
         pacing: parts.pacing,
         breaker: parts.breaker,
         send_limits: parts.send_limits.clone(),
+        sender: parts.flow,
         policy: parts.policy,
         limits: BatchLimits { entries: limits.batch_entries, bytes: limits.batch_bytes, entry_bytes: limits.entry_bytes },
         size_of: Arc::new(move |entry| measure.size_of(entry)),

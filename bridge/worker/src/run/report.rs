@@ -3,9 +3,10 @@
 use super::Session;
 use super::engine::Event;
 use crate::parts::{Adopted, LegParts, LogKind};
-use crate::status::{DropReason, Failover, LogPhase, OutboxDepth, RouteStatus, ServiceLevel, SessionRole};
+use crate::status::{Failover, FilterCause, LogPhase, OutboxDepth, QuotaStatus, RouteStatus, ServiceLevel, SessionRole};
+use causeway_core::drops::{Direction, DropOutcome, DropReason, Dropped, NO_ROUTE};
 use causeway_core::lease::row::OwnerFacts;
-use causeway_core::units::UnixMillis;
+use causeway_core::units::{Instant, UnixMillis};
 use causeway_core::worker::counters::{self, LegCounters};
 use causeway_core::worker::{OwnerStatus, Phase};
 use core::time::Duration;
@@ -19,13 +20,16 @@ impl Session {
         if let Some(source) = &self.source {
             self.status.source = source.counters();
         }
+        self.tell_source_drops();
         let owner = self.engine.owner().map(|(_, owner)| owner.status(wall));
         self.status.role = if owner.is_some() { SessionRole::Owner } else { SessionRole::Standby };
         self.status.draining = self.stopping;
+        self.tell_of_quota(now);
         match &owner {
             Some(owner) => self.tell_of_owner(owner, wall),
             None => self.tell_of_standby(),
         }
+        self.tell_of_senders(owner.as_ref().map(|owner| &*owner.legs));
         // What is due is stalled from the first moment on at which it was seen due and nothing had begun since.
         let due = self.engine.owner().is_some_and(|(_, owner)| owner.is_due());
         self.due_since = due.then(|| self.due_since.unwrap_or(now));
@@ -107,6 +111,53 @@ impl Session {
         }
     }
 
+    /// Its part in the budget of the whole bridge.
+    fn tell_of_quota(&mut self, now: Instant) {
+        let Some(parts) = &self.parts.quota else { return };
+        let node = self.engine.owner().and_then(|(_, owner)| owner.quota());
+        let status = node.map(|node| node.status(now));
+        let counters = node.map_or_else(
+            || self.status.quota.as_ref().map(|quota| quota.counters).unwrap_or_default(),
+            |node| self.quota_before.and(node.counters()),
+        );
+        self.status.quota = Some(QuotaStatus {
+            name: parts.name.clone(),
+            rate: parts.rate.clone(),
+            tokens_local: status.map_or(0, |status| status.tokens_local),
+            degraded: status.is_some_and(|status| status.degraded_since.is_some()),
+            reached_since: status.and_then(|status| status.reached_since),
+            counters,
+        });
+    }
+
+    /// What the source dropped before it was known which route it belongs to.
+    fn tell_source_drops(&mut self) {
+        let source = &self.status.source;
+        for (reason, counted, what) in [
+            (DropReason::NotReady, source.dropped_qos0, "a message of quality of service 0 found no room"),
+            (DropReason::DecodeError, source.poison_packets, "a packet was malformed, or larger than the maximum packet size"),
+        ] {
+            let told = self.source_drops.entry(reason).or_default();
+            // A source of another term counts from 0 again.
+            let many = counted.checked_sub(*told).unwrap_or(counted);
+            *told = counted;
+            if many == 0 {
+                continue;
+            }
+            let dropped = Dropped {
+                reason,
+                direction: Direction::Ingress,
+                outcome: DropOutcome::Lost,
+                route: NO_ROUTE.into(),
+                key: self.parts.session.clone(),
+                topic: String::new(),
+                qos: 0,
+                detail: what.to_owned(),
+            };
+            self.parts.metrics.observe_drop(self.parts.clock.wall(), &dropped, many);
+        }
+    }
+
     fn tell_of_owner(&mut self, owner: &OwnerStatus, wall: UnixMillis) {
         let unloaded: u64 = owner.legs.iter().map(|leg| leg.counters.unloaded).sum();
         self.status.epoch = (owner.epoch.0 > 0).then_some(owner.epoch);
@@ -142,7 +193,7 @@ impl Session {
 
     fn leg_status(&self, index: usize, parts: &LegParts, present: Option<&counters::LegStatus>) -> RouteStatus {
         let mut counters: LegCounters = self.engine.past(index);
-        let present = present.cloned().unwrap_or_default();
+        let (present, account) = (present.cloned().unwrap_or_default(), self.senders.account(index));
         counters.add(&present.counters);
         RouteStatus {
             id: parts.route.clone(),
@@ -152,16 +203,11 @@ impl Session {
             recovered: counters.recovered,
             delivered: counters.delivered,
             dead_lettered: self.dead_letters.get(index).cloned().unwrap_or_default(),
-            dropped: [
-                (DropReason::PermanentFailure, counters.dropped),
-                (DropReason::Filtered, counters.filtered),
-                (DropReason::Retained, counters.retained),
-                (DropReason::KeyLimit, counters.key_limit),
-                (DropReason::RouteLimit, counters.route_limit),
-            ]
-            .into_iter()
-            .filter(|(_, count)| *count > 0)
-            .collect(),
+            dropped: self.dropped.get(index).cloned().unwrap_or_default(),
+            filtered: [(FilterCause::Filtered, counters.filtered), (FilterCause::Retained, counters.retained)]
+                .into_iter()
+                .filter(|(_, count)| *count > 0)
+                .collect(),
             expired: counters.expired,
             returned: counters.returned,
             handed_over: counters.handed_over,
@@ -169,6 +215,9 @@ impl Session {
             outbox_full: self.outbox_full.get(index).copied().unwrap_or(0),
             circuits_opened: self.circuits_opened.get(index).copied().unwrap_or(0),
             circuit: present.circuit,
+            resumed: account.resumed,
+            resumed_forced: account.forced,
+            throttled: account.throttled,
             in_outbox: present.in_outbox,
             in_flight: present.pending + present.in_flight,
         }

@@ -2,12 +2,12 @@
 
 use super::Metrics;
 use crate::parts::NamedSinks;
-use crate::status::{BridgeStatus, RouteStatus, SessionStatus, StatusBoard};
+use crate::status::{BridgeStatus, QuotaStatus, RouteStatus, SessionStatus, StatusBoard};
 use causeway_core::flow::Reason;
-use causeway_core::metrics::{Kind, Metric};
+use causeway_core::metrics::{Kind, Metric, PEER_CODES};
 use causeway_core::units::UnixMillis;
 use causeway_ports::Outbox;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Where [`collect`] reads from.
@@ -43,6 +43,7 @@ impl Collector {
             self.route(route);
         }
         self.fleet(&status);
+        self.flow(&status.sessions);
         self.adapters();
         status
     }
@@ -88,6 +89,9 @@ impl Collector {
             self.set(Metric::LeaseRenewFailures, labels, lease.counters.renew_failures);
             self.set(Metric::BrokerHealthStepDowns, labels, lease.counters.broker_step_downs);
         }
+        if let Some(quota) = &session.quota {
+            self.quota(&session.id, quota);
+        }
         self.set(Metric::AdoptedLogs, labels, session.adopted_logs);
         self.set(Metric::AdmissionPaused, labels, u64::from(session.paused));
         self.limits(session);
@@ -106,6 +110,22 @@ impl Collector {
         self.set(Metric::SubscriptionsRefused, labels, source.refusals);
         self.set(Metric::SubscriptionsQuarantined, labels, source.quarantined);
         self.set(Metric::MqttUnmatchedHeld, labels, source.unmatched_held);
+    }
+
+    fn quota(&self, session: &str, quota: &QuotaStatus) {
+        let (labels, counters) = (&[session], &quota.counters);
+        self.set(Metric::QuotaTokensLocal, labels, quota.tokens_local);
+        self.set(Metric::QuotaCharged, labels, counters.charged);
+        self.set(Metric::QuotaUnmetered, labels, counters.unmetered);
+        self.set(Metric::QuotaReturned, labels, counters.returned);
+        self.set(Metric::QuotaDegraded, labels, u64::from(quota.degraded));
+        self.set(Metric::QuotaReached, labels, u64::from(quota.reached_since.is_some()));
+        for (result, count) in counters.draws() {
+            self.set(Metric::QuotaDraws, &[session, result], count);
+        }
+        for (cause, count) in counters.failures() {
+            self.set(Metric::QuotaFailures, &[session, cause], count);
+        }
     }
 
     fn limits(&self, session: &SessionStatus) {
@@ -133,6 +153,9 @@ impl Collector {
         self.set(Metric::MessagesHandedOver, &[id], route.handed_over);
         self.set(Metric::SendRetries, &[id], route.retries);
         self.set(Metric::OutboxFull, &[id], route.outbox_full);
+        self.set(Metric::Resumes, &[id, "false"], route.resumed);
+        self.set(Metric::Resumes, &[id, "true"], route.resumed_forced);
+        self.set(Metric::Throttled, &[id], route.throttled);
         self.set(Metric::CircuitBreakerState, &[id], route.circuit as u64);
         self.set(Metric::CircuitBreakerOpened, &[id], route.circuits_opened);
         self.set(Metric::RouteInOutbox, &[id], route.in_outbox);
@@ -144,6 +167,19 @@ impl Collector {
         for (reason, &count) in &route.dropped {
             self.set(Metric::MessagesDropped, &[id, reason.as_str()], count);
         }
+        for (cause, &count) in &route.filtered {
+            self.set(Metric::MessagesFiltered, &[id, cause.as_str()], count);
+        }
+    }
+
+    /// Who pauses, counted from what each does: nothing is counted up and down.
+    fn flow(&self, sessions: &[SessionStatus]) {
+        let senders = || sessions.iter().flat_map(|session| &session.senders);
+        let paused: BTreeSet<&str> = senders().filter(|sender| sender.phase.is_paused()).map(|sender| sender.sender.as_str()).collect();
+        self.set(Metric::PausedSenders, &["egress"], paused.len() as u64);
+        self.set(Metric::PausedSenders, &["ingress"], sessions.iter().filter(|session| session.source_paused).count() as u64);
+        self.set(Metric::InFlight, &["egress"], senders().map(|sender| sender.in_flight).sum());
+        self.set(Metric::InFlight, &["ingress"], sessions.iter().map(|session| session.source.unacknowledged).sum());
     }
 
     /// What one that watches tells of the whole bridge. Who does not watch tells nothing of it.
@@ -183,13 +219,22 @@ impl Collector {
                 self.set(metric, &[sender], sink.requests());
             }
         }
+        for (sender, sink) in &self.topics {
+            self.set(Metric::PendingBytes, &[sender], sink.link().map_or(0, |link| link.borrow().pending_bytes));
+            let answers = sink.answers();
+            let count = |code: u8| answers.iter().find(|(answered, _)| *answered == code).map_or(0, |(_, count)| *count);
+            for (code, name) in PEER_CODES {
+                self.set(Metric::PeerAcks, &[sender, name], count(code));
+            }
+            self.set(Metric::NoMatchingSubscribers, &[sender], count(0x10));
+        }
     }
 }
 
 /// Whether a metric's value is counted here (and not observed): its declaration is a counter or a gauge.
 #[must_use]
 pub fn is_collected(metric: Metric) -> bool {
-    metric.definition().kind != Kind::Histogram && !matches!(metric, Metric::Appends | Metric::SendResults)
+    metric.definition().kind != Kind::Histogram && !matches!(metric, Metric::Appends | Metric::SendResults | Metric::DroppedMessages)
 }
 
 const fn float(count: u64) -> f64 {

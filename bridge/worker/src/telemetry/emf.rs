@@ -6,7 +6,7 @@
 use super::collect::Collector;
 use super::registry::{Bucket, FamilySnapshot, Sample};
 use causeway_core::metrics::emf::{self, Identity, Item, Labels, MAX_METRICS_PER_LINE, number};
-use causeway_core::metrics::{Definition, Kind};
+use causeway_core::metrics::{Definition, Kind, Label};
 use causeway_core::units::UnixMillis;
 use core::time::Duration;
 use serde_json::{Value, json};
@@ -40,6 +40,9 @@ impl Exporter {
         for family in families {
             let definition = family.definition;
             for series in &family.series {
+                if is_silent(definition, &series.sample) {
+                    continue;
+                }
                 let Some(value) = self.value(definition, &series.labels, &series.sample) else { continue };
                 let labels: Vec<_> =
                     definition.labels.iter().zip(&series.labels).map(|(label, value)| (label.dimension(), value.clone())).collect();
@@ -101,6 +104,11 @@ pub async fn run(mut exporter: Exporter, collector: Collector, quit: Cancellatio
             return;
         }
     }
+}
+
+/// Drops have a series for every reason from the start on, and CloudWatch charges for each: it gets those that occurred.
+fn is_silent(definition: &Definition, sample: &Sample) -> bool {
+    definition.labels.contains(&Label::DropOutcome) && *sample == Sample::Value(0.0)
 }
 
 /// The values since `before`: each bucket by the mean of what fell into it, so that sums are exact and percentiles as fine as the buckets.

@@ -11,17 +11,20 @@ pub mod logs;
 pub mod prometheus;
 pub mod registry;
 
+pub use crate::drop_ledger::DropBook;
+use causeway_core::drops::{DropOutcome, DropReason, Dropped};
 use causeway_core::ingress::Unknown;
 pub use causeway_core::metrics::{AppendResult, PostResult};
 use causeway_core::metrics::{FailoverCause, FailoverStart, Metric};
 use causeway_core::outcome::{Fault, FaultCode, Outcome};
+use causeway_core::units::UnixMillis;
 use core::time::Duration;
 use registry::{FamilySnapshot, Registry};
 use std::sync::Arc;
 
 /// The values of all metrics. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct Metrics(Arc<Registry>);
+pub struct Metrics(Arc<Registry>, DropBook);
 
 impl Metrics {
     /// An append of a segment with `entries` entries of `bytes` packed bytes ended after `latency`.
@@ -88,6 +91,30 @@ impl Metrics {
     /// A post to `receiver` found no owner.
     pub fn count_unknown_owner(&self, receiver: &str, why: Unknown) {
         self.0.add(Metric::RouteOwnerUnknown, &[receiver, why.as_str()], 1.0);
+    }
+
+    /// Messages were dropped alike, `many` of them: the counter and the ledger have them at once, so neither can differ from the other.
+    pub fn observe_drop(&self, at: UnixMillis, dropped: &Dropped, many: u64) {
+        let labels = [dropped.reason.as_str(), dropped.direction.as_str(), &*dropped.route, dropped.outcome.as_str()];
+        self.0.add(Metric::DroppedMessages, &labels, many as f64);
+        self.1.record(at, dropped, many);
+    }
+
+    /// Every series of a route's drops, so that each has a value from the start on.
+    pub fn announce_drops(&self, route: &str) {
+        for reason in DropReason::ALL {
+            for direction in reason.directions() {
+                for outcome in DropOutcome::ALL {
+                    self.0.add(Metric::DroppedMessages, &[reason.as_str(), direction.as_str(), route, outcome.as_str()], 0.0);
+                }
+            }
+        }
+    }
+
+    /// What was dropped and waits to be written into the ledger.
+    #[must_use]
+    pub const fn drops(&self) -> &DropBook {
+        &self.1
     }
 
     /// So many dead letters were deleted, because their retention was over.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// More series of one metric than this can only come from a defect: ids come from the configuration. Further ones are counted as `other`.
-const MAX_SERIES: usize = 2_000;
+const MAX_SERIES: usize = 20_000;
 
 /// Upper bounds of latency buckets, in seconds.
 const SECONDS: &[f64] = &[

@@ -2,11 +2,13 @@
 
 use async_trait::async_trait;
 use causeway_core::drain::OrderKey;
+use causeway_core::flow::sender::SenderLink;
 use causeway_core::message::Entry;
 use causeway_core::outcome::{Fault, Outcome};
 use causeway_ports::{Sink, SinkLimits};
 use core::time::Duration;
 use std::sync::Arc;
+use tokio::sync::watch;
 
 /// Lets fewer entries into a batch and gives up earlier than the destination itself would.
 pub(super) struct CappedSink {
@@ -47,6 +49,14 @@ impl Sink for CappedSink {
 
     fn requests(&self) -> u64 {
         self.inner.requests()
+    }
+
+    fn link(&self) -> Option<watch::Receiver<SenderLink>> {
+        self.inner.link()
+    }
+
+    fn answers(&self) -> Vec<(u8, u64)> {
+        self.inner.answers()
     }
 
     fn at(&self, address: &str) -> Option<Arc<dyn Sink>> {

@@ -30,6 +30,7 @@ pub fn desk(
         redrive: redrive_ports(stores, sinks, Arc::clone(&shared.clock)),
         ingress: Ingress::of(config, mailbox, Arc::clone(&shared.clock))?,
         step_downs: shared.step_downs.clone(),
+        quota_seen: shared.quota_seen.clone(),
         status: shared.status.clone(),
         fleet,
         clock: Arc::clone(&shared.clock),

@@ -81,6 +81,7 @@ pub fn needs_aws(config: &Config) -> bool {
         || in_dynamodb(config.stores.dlq_backend())
         || in_dynamodb(config.stores.lease_backend())
         || in_dynamodb(config.stores.subscription_backend())
+        || in_dynamodb(config.stores.ledger_backend())
         || config.senders.iter().any(|sender| sender.sqs().is_some())
         || config.receivers.iter().any(Receiver::is_queue)
         || config.secret_places().iter().any(SecretPlace::is_in_aws)
@@ -111,6 +112,8 @@ pub struct Shared {
     pub hints: HintBoard,
     /// Where operators ask its sessions to hand over.
     pub step_downs: StepDowns,
+    /// Where operators tell that they have seen the notice of a spent budget.
+    pub quota_seen: watch::Sender<u64>,
     /// The clocks.
     pub clock: Arc<dyn Clock>,
     /// Where observations go.
@@ -145,7 +148,7 @@ impl Plan {
     pub fn of(config: &Config, nonce: u64) -> Result<Self, Vec<WiringError>> {
         Ok(Self {
             process: ProcessPlan::of(config),
-            stores: StoresPlan::of(&config.stores),
+            stores: StoresPlan::of(config),
             senders: senders::plan(config)?,
             owners: owner::plan(config, nonce)?,
         })

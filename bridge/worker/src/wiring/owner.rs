@@ -8,7 +8,7 @@ use super::source::MqttPlan;
 use super::subscriptions::SubscriptionPlan;
 use super::{Shared, StoreSet, WiringError, receivers, sessions, source};
 use crate::http::PostSource;
-use crate::parts::{LegParts, LogKind, LogLimits, MailboxParts, RandomBits, SessionParts, ShareParts, SharePlan, StartSource};
+use crate::parts::{LegParts, LogKind, LogLimits, MailboxParts, QuotaParts, RandomBits, SessionParts, ShareParts, SharePlan, StartSource};
 use crate::returning::Returning;
 use crate::secrets::SecretBoard;
 use crate::status::{LeaseStatus, SessionRole, SessionStatus};
@@ -19,14 +19,16 @@ use causeway_core::dead_letter::Destination;
 use causeway_core::dispatch::Dispatch;
 use causeway_core::drain::breaker::BreakerOptions;
 use causeway_core::drain::{Pacing, SendLimit};
-use causeway_core::flow::{self, Limit};
+use causeway_core::flow::quota::NodeOptions;
+use causeway_core::flow::sender::SenderOptions;
+use causeway_core::flow::{self, Limit, StoreBound};
 use causeway_core::hold::Order;
 use causeway_core::identity::LogName;
 use causeway_core::mailbox::MailboxName;
 use causeway_core::redrive::Routes;
 use causeway_core::worker::depth::DepthLimit;
 use causeway_core::worker::options::{AckHold, Delivery, Policy};
-use causeway_ports::{Sink, Source};
+use causeway_ports::{Quota, Sink, Source};
 use core::time::Duration;
 use std::sync::Arc;
 use tokio::sync::{Notify, watch};
@@ -62,6 +64,8 @@ pub struct OwnerPlan {
     pub arrival_limits: Vec<Limit>,
     /// For how long they may hold it.
     pub ack_hold: Option<AckHold>,
+    /// The budget of the whole bridge that what comes is charged to.
+    pub quota: Option<QuotaPlan>,
     /// How many lanes the log shall have.
     pub lanes: u32,
     /// The mailbox, and how often it is looked into.
@@ -72,6 +76,8 @@ pub struct OwnerPlan {
     pub stale_claim: Duration,
     /// How long the loop may settle what is in flight once it shall stop.
     pub drain_ceiling: DrainCeiling,
+    /// Whether the source is asked for nothing while none of the senders sends.
+    pub pause_source: bool,
     /// The source.
     pub source: SourcePlan,
     /// The account of its subscriptions.
@@ -93,6 +99,8 @@ pub struct LegPlan {
     pub destination: Destination,
     /// The sender that takes them there.
     pub sender: String,
+    /// When it pauses, and how it comes back.
+    pub flow: SenderOptions,
     /// How its messages get there.
     pub delivery: Delivery,
     /// How many of its entries may wait in the log; `None`: as many as come.
@@ -105,6 +113,39 @@ pub struct LegPlan {
     pub pacing: Option<Pacing>,
     /// What to do with entries that do not go through.
     pub policy: Policy,
+}
+
+/// What a part in the budget of the whole bridge is built from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QuotaPlan {
+    /// Its name.
+    pub name: String,
+    /// Tokens and seconds, as they were written.
+    pub rate: String,
+    /// How it is drawn from.
+    pub options: NodeOptions,
+    /// The bridge whose members draw from it, and how often each writes of itself, where there are others.
+    pub members: Option<(String, Duration)>,
+}
+
+impl QuotaPlan {
+    fn of(config: &Config) -> Option<Self> {
+        let quota = &config.flow.quota;
+        let options = flow::quota::node_options(quota)?;
+        let member = (config.bridge.id.to_string(), config.bridge.cluster.member_interval.get());
+        Some(Self {
+            name: quota.name.clone().unwrap_or_else(|| config.bridge.id.to_string()),
+            rate: quota.rate.clone(),
+            options,
+            members: super::is_member(config).then_some(member),
+        })
+    }
+
+    fn parts(self, store: Arc<dyn Quota>, stores: &StoreSet, shared: &Shared) -> QuotaParts {
+        let Self { name, rate, options, members } = self;
+        let members = members.zip(stores.leases.clone()).map(|((bridge, interval), leases)| (leases, bridge, interval));
+        QuotaParts { store, name, rate, options, members, seen: shared.quota_seen.subscribe() }
+    }
 }
 
 /// What a source is built from.
@@ -190,11 +231,13 @@ impl OwnerPlan {
             acknowledge: Order::OfArrival,
             arrival_limits: flow::arrival_limits(&config.flow),
             ack_hold: Some(AckHold::from(&config.flow.inbound)),
+            quota: QuotaPlan::of(config),
             lanes: 1,
             mailbox: (mailbox, options.mailbox_poll.get()),
-            limits: LogLimits::from(&options),
+            limits: LogLimits { store: Some(StoreBound::from(&config.flow.store)), ..LogLimits::from(&options) },
             stale_claim: config.stale_claim(),
             drain_ceiling: config.bridge.drain_ceiling(),
+            pause_source: false,
             source: SourcePlan::Unknown,
             subscriptions: None,
             share: None,
@@ -238,6 +281,7 @@ impl OwnerPlan {
             acknowledge: self.acknowledge,
             arrival_limits: self.arrival_limits,
             ack_hold: self.ack_hold,
+            quota: self.quota.zip(stores.quota.clone()).map(|(quota, store)| quota.parts(store, stores, shared)),
             lanes: self.lanes,
             mailbox,
             limits: self.limits,
@@ -256,6 +300,7 @@ impl OwnerPlan {
             metrics: shared.metrics.clone(),
             status: shared.status.clone(),
             stop: shared.stop.clone(),
+            pause_source: self.pause_source,
             drain_ceiling: self.drain_ceiling,
         };
         let status = SessionStatus {
@@ -294,11 +339,11 @@ impl OwnerPlan {
 
 impl LegPlan {
     fn parts(self, sinks: &[(String, Arc<dyn Sink>)]) -> Result<LegParts, WiringError> {
-        let Self { route, receiver, destination, sender, delivery, depth, breaker, send_limits, pacing, policy } = self;
+        let Self { route, receiver, destination, sender, flow, delivery, depth, breaker, send_limits, pacing, policy } = self;
         let missing = || WiringError::new(format!("routes ({route})"), "E_REFERENCE", "the sender of a binding of it does not exist");
         let (_, sink) = sinks.iter().find(|(id, _)| *id == sender).ok_or_else(missing)?;
         let sink = sink.at(&destination.address).unwrap_or_else(|| Arc::clone(sink));
-        Ok(LegParts { route, receiver, destination, sink, delivery, depth, breaker, send_limits, pacing, policy })
+        Ok(LegParts { route, receiver, destination, sink, sender, flow, delivery, depth, breaker, send_limits, pacing, policy })
     }
 }
 
@@ -331,6 +376,7 @@ fn legs_of(config: &Config, route: &Route, session: &str) -> Result<Vec<LegPlan>
                 session: session.to_owned(),
             },
             sender: binding.sender_id.to_string(),
+            flow: config.sender_flow(),
             delivery,
             depth: DepthLimit::of(delivery, &route.policy),
             breaker: BreakerOptions::of(config, route),

@@ -5,8 +5,8 @@ use super::owner::{OwnerPlan, SourcePlan, log_name};
 use super::{WiringError, source};
 use crate::parts::StartSource;
 use causeway_aws::{AwsClients, Queue, SqsSource, SqsSourceOptions};
-use causeway_core::config::Config;
 use causeway_core::config::model::{Receiver, Route};
+use causeway_core::config::{Config, Span};
 use causeway_core::hold::Order;
 use causeway_core::identity::partition_of_process;
 use causeway_core::outcome::Fault;
@@ -21,7 +21,7 @@ const OPENING_TIMEOUT: Duration = Duration::from_secs(30);
 ///
 /// # Errors
 /// It names no queue.
-pub fn queue_options(receiver: &Receiver, part: &str) -> Result<SqsSourceOptions, WiringError> {
+pub fn queue_options(config: &Config, receiver: &Receiver, part: &str) -> Result<SqsSourceOptions, WiringError> {
     let written = &receiver.options;
     let queue = match (&written.queue_url, &written.queue_name) {
         (Some(url), _) => Queue::Url(url.clone()),
@@ -37,6 +37,7 @@ pub fn queue_options(receiver: &Receiver, part: &str) -> Result<SqsSourceOptions
         wait_time: seconds(written.wait_time_seconds),
         visibility_timeout: seconds(written.visibility_timeout),
         auto_extend: written.auto_extend,
+        extend_before: config.flow.outbound.visibility_extend.map(Span::get),
         sns_unwrap: written.sns_unwrap,
         init_timeout: written.init_timeout.get(),
         poll_backoff: written.poll_backoff.get(),
@@ -72,10 +73,11 @@ pub(super) fn plan(config: &Config, index: usize, receiver: &Receiver, routes: &
     } else {
         None
     };
+    let pause_source = config.flow.outbound.pause_receiver && !receiver.is_http();
     let (broker, subscriptions_wanted, source) = if receiver.is_http() {
         (format!("{} of every replica", crate::http::posts::PATH.replace("{id}", &receiver.id)), 0, SourcePlan::Http)
     } else {
-        let options = queue_options(receiver, &part)?;
+        let options = queue_options(config, receiver, &part)?;
         let queue = match &options.queue {
             Queue::Url(text) | Queue::Name(text) => text.clone(),
         };
@@ -90,6 +92,7 @@ pub(super) fn plan(config: &Config, index: usize, receiver: &Receiver, routes: &
         logged,
         acknowledge: Order::Free,
         lanes: 1,
+        pause_source,
         source,
         subscriptions: None,
         ..OwnerPlan::of_routes(config, part, name, routes)?

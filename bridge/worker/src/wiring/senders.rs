@@ -8,7 +8,7 @@ use crate::secrets::SecretBoard;
 use causeway_aws::{AwsClients, SqsOptions, SqsSink};
 use causeway_core::config::model::Sender;
 use causeway_core::config::{Config, Id, MqttSenderSettings, SqsSenderSettings};
-use causeway_mqtt::{MqttPublisher, MqttSink, MqttSinkOptions, PublisherOptions};
+use causeway_mqtt::{Marks, MqttPublisher, MqttSink, MqttSinkOptions, PublisherOptions};
 use causeway_ports::{Sink, SystemClock};
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -48,6 +48,8 @@ pub enum SenderWay {
         connection: Box<MqttPlan>,
         /// How it is published there, to the topics that bindings name.
         options: MqttSinkOptions,
+        /// When it takes no more for a connection that does not get rid of what it was given.
+        marks: Marks,
     },
 }
 
@@ -94,7 +96,9 @@ fn to_broker(config: &Config, settings: &MqttSenderSettings, part: &str) -> Resu
         retain: settings.retain,
         throttle_retry_after: settings.throttle_retry_after,
     };
-    Ok((settings.timeout, SenderWay::Mqtt { session: settings.session.clone(), connection: Box::new(connection), options }))
+    let flow = config.sender_flow();
+    let marks = Marks { high: flow.high_water, low: flow.low_water };
+    Ok((settings.timeout, SenderWay::Mqtt { session: settings.session.clone(), connection: Box::new(connection), options, marks }))
 }
 
 /// The destinations by sender id, in the order of the configuration; those of MQTT without a topic yet, which bindings name. Needs a Tokio runtime.
@@ -127,11 +131,11 @@ fn build(
             let sink = SqsSink::new(clients, options).map_err(|fault| WiringError::of(part, &fault))?;
             Ok(Arc::new(CappedSink::new(Arc::new(sink), batch_size, timeout)))
         }
-        SenderWay::Mqtt { session, connection, options } => {
+        SenderWay::Mqtt { session, connection, options, marks } => {
             let publisher = match publishers.get(&session) {
                 Some(publisher) => Arc::clone(publisher),
                 None => {
-                    let publisher = Arc::new(publisher(*connection, &part, secrets)?);
+                    let publisher = Arc::new(publisher(*connection, marks, &part, secrets)?);
                     publishers.insert(session, Arc::clone(&publisher));
                     publisher
                 }
@@ -143,9 +147,9 @@ fn build(
     }
 }
 
-fn publisher(connection: MqttPlan, part: &str, secrets: &SecretBoard) -> Result<MqttPublisher, WiringError> {
+fn publisher(connection: MqttPlan, marks: Marks, part: &str, secrets: &SecretBoard) -> Result<MqttPublisher, WiringError> {
     // Without random bits the pauses between attempts are those of every other process: unkind to the broker, not wrong.
     let seed = getrandom::u64().unwrap_or_default();
-    let options = PublisherOptions { connection: connection.named(part, secrets)?, window: WINDOW };
+    let options = PublisherOptions { connection: connection.named(part, secrets)?, window: WINDOW, marks };
     MqttPublisher::start(options, seed).map_err(|error| WiringError::new(part, error.code(), error.to_string()))
 }

@@ -1,13 +1,21 @@
 //! The stores.
 
 use super::WiringError;
-use causeway_aws::{AwsClients, DynamoClient, DynamoDeadLetters, DynamoLeases, DynamoManagedSubscriptions, DynamoOutbox, DynamoRedrives};
+use crate::drop_ledger::LedgerOptions;
+use causeway_aws::{
+    AwsClients, DynamoClient, DynamoDeadLetters, DynamoDropLedger, DynamoLeases, DynamoManagedSubscriptions, DynamoOutbox, DynamoQuota,
+    DynamoRedrives,
+};
 use causeway_core::config::model::Stores;
-use causeway_core::config::{Span, StoreBackend};
+use causeway_core::config::{Config, Span, StoreBackend};
 use causeway_core::outcome::Fault;
-use causeway_local::memory::{MemoryDeadLetters, MemoryLeases, MemoryManagedSubscriptions, MemoryOutbox, MemoryRedrives};
+use causeway_local::memory::{
+    MemoryDeadLetters, MemoryDropLedger, MemoryLeases, MemoryManagedSubscriptions, MemoryOutbox, MemoryQuota, MemoryRedrives,
+};
 use causeway_local::sqlite::{LocalStoreError, OpenMode, SqliteManagedSubscriptions, SqliteStore};
-use causeway_ports::{DeadLetters, Leases, LogStore, Mailbox, ManagedSubscriptions, OldLetters, Outbox, Redrives, TwoStores};
+use causeway_ports::{
+    DeadLetters, DropLedger, Leases, LogStore, Mailbox, ManagedSubscriptions, OldLetters, Outbox, Quota, Redrives, TwoStores,
+};
 use core::time::Duration;
 use std::path::Path;
 use std::sync::Arc;
@@ -39,6 +47,8 @@ pub struct StoreSet {
     pub redrives: Option<Arc<dyn Redrives>>,
     /// Where leases are kept.
     pub leases: Option<Arc<dyn Leases>>,
+    /// Where the bridge's budget is kept: with the leases, or in this process.
+    pub quota: Option<Arc<dyn Quota>>,
     /// Where it is kept what sessions have subscribed to.
     pub subscriptions: Option<Arc<dyn ManagedSubscriptions>>,
 }
@@ -60,24 +70,30 @@ pub enum StorePart {
     Leases,
     /// What sessions have subscribed to.
     Subscriptions,
+    /// What was not delivered.
+    Ledger,
 }
 
 /// What the stores are opened as.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoresPlan {
     /// What keeps each of [`StorePart::ALL`].
-    pub backends: [Option<StoreBackend>; 4],
+    pub backends: [Option<StoreBackend>; 5],
     /// How dead letters are kept.
     pub letters: LettersPlan,
     /// Whether one transaction puts a dead letter back into the outbox.
     pub redrives_at_once: bool,
+    /// How the ledger of drops is kept; `None`: there is none.
+    pub ledger: Option<LedgerOptions>,
 }
 
 impl StoresPlan {
-    /// What `stores` says.
+    /// What `config` says.
     #[must_use]
-    pub fn of(stores: &Stores) -> Self {
+    pub fn of(config: &Config) -> Self {
+        let stores = &config.stores;
         Self {
+            ledger: ledger_options(config),
             backends: StorePart::ALL.map(|part| part.backend(stores)),
             letters: LettersPlan::of(stores),
             redrives_at_once: redrives_at_once(stores),
@@ -122,7 +138,7 @@ macro_rules! asked {
 
 impl StorePart {
     /// Every part, in the order of the configuration's documentation.
-    pub const ALL: [Self; 4] = [Self::Outbox, Self::DeadLetters, Self::Leases, Self::Subscriptions];
+    pub const ALL: [Self; 5] = [Self::Outbox, Self::DeadLetters, Self::Leases, Self::Subscriptions, Self::Ledger];
 
     /// Its place in the configuration.
     #[must_use]
@@ -132,6 +148,7 @@ impl StorePart {
             Self::DeadLetters => "stores.dlq",
             Self::Leases => "stores.lease",
             Self::Subscriptions => "stores.managed_subscriptions",
+            Self::Ledger => "stores.ledger",
         }
     }
 
@@ -143,6 +160,7 @@ impl StorePart {
             Self::DeadLetters => stores.dlq_backend(),
             Self::Leases => stores.lease_backend(),
             Self::Subscriptions => stores.subscription_backend(),
+            Self::Ledger => stores.ledger_backend(),
         }
     }
 
@@ -157,6 +175,8 @@ impl StorePart {
             Self::DeadLetters => asked!(StoreSet::open_dead_letters(stores, aws, purpose), probe),
             Self::Leases => asked!(StoreSet::open_leases(stores, aws, purpose), probe),
             Self::Subscriptions => asked!(StoreSet::open_subscriptions(stores, aws, purpose), probe),
+            // Its shape alone is asked for.
+            Self::Ledger => asked!(StoreSet::ledger(stores, "", Duration::ZERO, aws, purpose), probe),
         })
     }
 
@@ -170,6 +190,7 @@ impl StorePart {
             (Self::DeadLetters, _) => asked!(StoreSet::open_dead_letters(stores, aws, purpose), create),
             (Self::Leases, _) => asked!(StoreSet::open_leases(stores, aws, purpose), create),
             (Self::Subscriptions, _) => asked!(StoreSet::open_subscriptions(stores, aws, purpose), create),
+            (Self::Ledger, _) => asked!(StoreSet::ledger(stores, "", Duration::ZERO, aws, purpose), create),
         };
         created.unwrap_or_else(|| Ok(Vec::new())).map_err(|fault| WiringError::of(self.name(), &fault))
     }
@@ -229,6 +250,7 @@ impl StoreSet {
             old_letters: letters.as_ref().and_then(|letters| letters.old.clone()).zip(LettersPlan::of(stores).retention),
             dead_letters: letters.map(|letters| letters.letters),
             leases: kept(Self::open_leases(stores, aws, purpose), &mut errors),
+            quota: kept(Self::open_quota(stores, aws).map(Some), &mut errors),
             subscriptions: kept(Self::open_subscriptions(stores, aws, purpose), &mut errors),
         };
         if errors.is_empty() { Ok(set) } else { Err(errors) }
@@ -300,6 +322,20 @@ impl StoreSet {
         )
     }
 
+    /// Opens the store of the bridge's budget: the table of the leases. Without one there is no other process to share it with.
+    ///
+    /// # Errors
+    /// Why it cannot be opened.
+    pub fn open_quota(stores: &Stores, aws: Option<&AwsClients>) -> Result<Arc<dyn Quota>, WiringError> {
+        let part = StorePart::Leases.name();
+        Ok(match stores.lease_backend() {
+            Some(StoreBackend::Dynamodb { table }) => {
+                Arc::new(DynamoQuota::new(clients(part, aws)?.dynamodb().map_err(|fault| WiringError::of(part, &fault))?, table))
+            }
+            Some(StoreBackend::Memory | StoreBackend::Sqlite { .. }) | None => Arc::new(MemoryQuota::new()),
+        })
+    }
+
     /// Opens the store of managed subscriptions alone.
     ///
     /// # Errors
@@ -322,6 +358,43 @@ impl StoreSet {
         )
     }
 
+    /// Opens the ledger of drops alone: where `stores.ledger` says, or `None`.
+    ///
+    /// # Errors
+    /// Why it cannot be opened.
+    pub fn open_ledger(config: &Config, aws: Option<&AwsClients>, purpose: Purpose) -> Result<Option<Arc<dyn DropLedger>>, WiringError> {
+        Self::ledger(&config.stores, &config.bridge.id, config.drops.ledger.retention.get(), aws, purpose)
+    }
+
+    fn ledger(
+        stores: &Stores,
+        bridge: &str,
+        retention: Duration,
+        aws: Option<&AwsClients>,
+        purpose: Purpose,
+    ) -> Result<Option<Arc<dyn DropLedger>>, WiringError> {
+        StorePart::Ledger.open(
+            stores,
+            aws,
+            purpose,
+            || Arc::new(MemoryDropLedger::new()) as Arc<dyn DropLedger>,
+            |path, mode| Ok(Arc::new(StorePart::Ledger.file(path, mode)?.drop_ledger())),
+            |client, table| Arc::new(DynamoDropLedger::new(client, table, bridge, retention)),
+        )
+    }
+
+    /// The ledger of drops of a process that runs, with how it is kept: in memory where nothing else is configured; `None` where there shall be none.
+    ///
+    /// # Errors
+    /// Why it cannot be opened.
+    pub fn run_ledger(config: &Config, aws: Option<&AwsClients>) -> Result<Option<(Arc<dyn DropLedger>, LedgerOptions)>, WiringError> {
+        let Some(options) = ledger_options(config) else { return Ok(None) };
+        Ok(Some(match Self::open_ledger(config, aws, Purpose::Run)? {
+            Some(ledger) => (ledger, options),
+            None => (Arc::new(MemoryDropLedger::new()), LedgerOptions { max_rows: options.max_rows.min(MEMORY_ROWS), ..options }),
+        }))
+    }
+
     /// Creates what is missing: folders, files, tables. Answers what it created, each with its part of the configuration.
     ///
     /// # Errors
@@ -336,6 +409,18 @@ impl StoreSet {
         }
         if errors.is_empty() { Ok(created) } else { Err(errors) }
     }
+}
+
+/// Rows of a ledger in memory at most.
+const MEMORY_ROWS: usize = 10_000;
+
+fn ledger_options(config: &Config) -> Option<LedgerOptions> {
+    let ledger = &config.drops.ledger;
+    ledger.enabled.then(|| LedgerOptions {
+        retention: ledger.retention.get(),
+        max_rows: ledger.max_rows as usize,
+        flush_interval: ledger.flush_interval.get(),
+    })
 }
 
 /// What is open; what is not goes to the errors.

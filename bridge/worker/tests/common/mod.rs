@@ -106,7 +106,7 @@ pub fn route() -> RouteStatus {
         received: 10,
         delivered: 4,
         dead_lettered: [(FaultCode::PayloadTooLarge, 2)].into(),
-        dropped: [(DropReason::PermanentFailure, 1)].into(),
+        dropped: [(DropReason::TargetRejected, 1)].into(),
         in_outbox: 2,
         in_flight: 1,
         ..RouteStatus::default()

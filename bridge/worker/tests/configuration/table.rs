@@ -103,6 +103,7 @@ stores:
   outbox: { type: dynamodb, options: { path: null } }
   dlq: { type: dynamodb, options: { path: null } }
   managed_subscriptions: { type: dynamodb }
+  ledger: { type: dynamodb }
 ";
 
 const CLUSTER: &str = r"
@@ -112,6 +113,10 @@ routes: [{ id: the-route, session: { session_id: the-session, sender_id: the-sen
 ";
 
 const HISTORY: &str = "stores: { managed_subscriptions: { type: sqlite, options: { path: /tmp/two.db } } }";
+
+const LEDGER: &str = "stores: { ledger: { type: sqlite, options: { path: /tmp/two.db } } }";
+
+const DROPS_OLDEST: &str = "flow: { store: { on_full: drop_oldest } }";
 
 const EPHEMERAL: &str = "sessions: [{ id: the-session, session_mode: ephemeral }]";
 
@@ -207,6 +212,10 @@ routes: [{ id: the-route, session: { broker_health_step_down: 30s, failover_slo:
 
 const HINTS: &str = "http: { hint_token: 0123456789abcdef }";
 
+const QUOTA: &str = "
+flow: { quota: { enabled: true } }
+";
+
 const ALONE: &[&str] = &[ONE];
 const ON_DYNAMODB: &[&str] = &[ONE, DYNAMODB];
 const CLUSTERED: &[&str] = &[ONE, DYNAMODB, CLUSTER];
@@ -295,6 +304,27 @@ pub const ROWS: &[Row] = &[
     .along(&["stores.managed_subscriptions.options.path"]),
     set("stores.managed_subscriptions.options.table_name", ON_DYNAMODB, "other-table", In(Stores)),
     set("stores.managed_subscriptions.options.path", &[ONE, HISTORY], "/tmp/three.db", In(Stores)),
+    rename(
+        "stores.ledger.type",
+        ON_DYNAMODB,
+        "ledger: { type: dynamodb }",
+        "ledger: { type: sqlite, options: { path: /tmp/two.db } }",
+        In(Stores),
+    )
+    .along(&["stores.ledger.options.path"]),
+    set("stores.ledger.options.table_name", ON_DYNAMODB, "other-table", In(Stores)),
+    set("stores.ledger.options.path", &[ONE, LEDGER], "/tmp/three.db", In(Stores)),
+    set("flow.store.max_messages_per_key", ALONE, "7", In(Owners)),
+    set("flow.store.max_bytes_per_key", ALONE, "5000", In(Owners)),
+    set("flow.store.on_full", ALONE, "dead_letter_oldest", In(Owners)),
+    turn("flow.store.allow_loss", &[ONE, DROPS_OLDEST], "true", "false", Refused("E_ALLOW_LOSS")).along(&["flow.store.on_full"]),
+    set("flow.store.message_ttl", ALONE, "1d", In(Messages)),
+    set("flow.store.max_message_ttl", ALONE, "8d", In(Messages)),
+    // What is told of drops.
+    set("drops.ledger.enabled", ALONE, "false", In(Stores)),
+    set("drops.ledger.retention", ALONE, "1d", In(Stores)),
+    set("drops.ledger.max_rows", ALONE, "5000", In(Stores)),
+    set("drops.ledger.flush_interval", ALONE, "1s", In(Stores)),
     // Sessions.
     rename("sessions[].id", ALONE, "the-session", "another", In(Owners)).along(&["receivers[].session_id"]),
     set("sessions[].transport", ALONE, "sqs", Refused("E_SESSION_TRANSPORT")),
@@ -481,6 +511,19 @@ pub const ROWS: &[Row] = &[
     set("flow.inbound.qos0_on_full", ALONE, "drop_oldest", In(Owners)),
     set("flow.inbound.socket_pause_max", &[ONE, "flow: { inbound: { qos0_on_full: pause_socket } }"], "2s", In(Owners)),
     set("flow.inbound.tcp_receive_buffer_kib", ALONE, "64", In(Owners)),
+    turn("flow.quota.enabled", ALONE, "true", "false", In(Owners)),
+    set("flow.quota.name", &[ONE, QUOTA], "shared", In(Owners)),
+    set("flow.quota.rate", &[ONE, QUOTA], "100:1", In(Owners)),
+    set("flow.quota.burst", &[ONE, QUOTA], "500", In(Owners)),
+    set("flow.quota.block_size", &[ONE, QUOTA], "7", In(Owners)),
+    set("flow.quota.lease_return", &[ONE, QUOTA], "2s", In(Owners)),
+    set("flow.quota.draw_timeout", &[ONE, QUOTA], "200ms", In(Owners)),
+    set("flow.quota.dry_backoff", &[ONE, QUOTA], "20ms", In(Owners)),
+    set("flow.quota.probe_interval", &[ONE, QUOTA], "3s", In(Owners)),
+    set("flow.quota.book_ahead", &[ONE, QUOTA], "0s", In(Owners)),
+    set("flow.quota.outage_policy", &[ONE, QUOTA], "fail_closed", In(Owners)),
+    set("flow.quota.outage_grace", &[ONE, QUOTA, "flow: { quota: { outage_policy: fail_open } }"], "10s", In(Owners)),
+    set("flow.quota.notice", &[ONE, QUOTA], "1m", In(Owners)),
     set("flow.outbound.pace", ALONE, "100:1", In(Owners)),
     // Routes.
     rename("routes[].id", ALONE, "the-route", "another", In(Owners)),
@@ -562,6 +605,18 @@ pub const ROWS: &[Row] = &[
     set("routes[].session.drain_batch_size", CLUSTERED, "50", In(Owners)),
     set("routes[].session.drain_max_batch_size", CLUSTERED, "200", In(Owners)),
     set("routes[].session.drain_max_concurrency", CLUSTERED, "5", In(Owners)),
+    // Flow control.
+    set("flow.outbound.max_in_flight", ALONE, "7", In(Owners)),
+    set("flow.outbound.max_unacked_bytes", ALONE, "700000", In(Owners)),
+    set("flow.outbound.high_water_bytes", TO_BROKER, "700000", In(Senders)),
+    set("flow.outbound.low_water_bytes", TO_BROKER, "700", In(Senders)),
+    set("flow.outbound.resume.base", ALONE, "2s", In(Owners)),
+    set("flow.outbound.resume.max", ALONE, "7s", In(Owners)),
+    set("flow.outbound.resume.max_retries", ALONE, "7", In(Owners)),
+    set("flow.outbound.resume.jitter", ALONE, "7s", In(Owners)),
+    set("flow.outbound.resume.slow_start", ALONE, "false", In(Owners)),
+    set("flow.outbound.pause_receiver", FROM_QUEUE, "false", In(Owners)),
+    set("flow.outbound.visibility_extend", FROM_QUEUE, "7s", In(Owners)),
     // The listeners.
     turn("http.admin_addr", &[ONE, ADMIN], ":9080", ":9070", In(Process)),
     set("http.monitor_addr", ALONE, ":9081", In(Process)),

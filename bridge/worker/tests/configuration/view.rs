@@ -94,7 +94,7 @@ fn messages(plan: &OwnerPlan) -> String {
     text
 }
 
-fn samples() -> [Message; 5] {
+fn samples() -> [Message; 6] {
     let message = |topic: &str, payload: &str, user: &[(&str, &str)]| Message {
         topic: topic.to_owned(),
         payload: Bytes::copy_from_slice(payload.as_bytes()),
@@ -111,6 +111,7 @@ fn samples() -> [Message; 5] {
         message("a/d", "no JSON", &[("x-bridge.tenant-id", "told"), ("x-bridge.ordering-key", "k")]),
         message("a/e", "7", &[]),
         Message { retain: true, ..message("a/f", "kept", &[]) },
+        Message { properties: Properties { expiry_seconds: Some(u32::MAX), ..Properties::default() }, ..message("a/g", "long", &[]) },
     ]
 }
 

@@ -6,6 +6,7 @@ import type { SynthFault } from "../../checks/fault.ts";
 import type { BridgeConfig } from "../model.ts";
 import { checkBridge } from "./bridge.ts";
 import { Check } from "./check.ts";
+import { checkDrops } from "./drops.ts";
 import { checkEnds } from "./ends.ts";
 import { checkFlow } from "./flow/index.ts";
 import { checkLeases } from "./lease.ts";
@@ -20,6 +21,7 @@ export function checkRules(config: BridgeConfig, broken: ReadonlySet<string>): S
   const rules = [
     checkBridge,
     checkStores,
+    checkDrops,
     checkSessions,
     checkEnds,
     checkRoutes,

@@ -8,6 +8,7 @@ const KINDS: Readonly<Record<Role, { kinds: readonly StoreKind[]; acknowledge?: 
   outbox: { kinds: ["sqlite", "dynamodb", "memory"], acknowledge: "acknowledge_volatile" },
   dlq: { kinds: ["sqlite", "dynamodb", "memory"], acknowledge: "acknowledge_volatile" },
   managed_subscriptions: { kinds: ["sqlite", "dynamodb"] },
+  ledger: { kinds: ["sqlite", "dynamodb"] },
 };
 const SQLITE_ONLY = ["path", "retention"];
 const DYNAMODB_ONLY = ["table_name", "compaction_grace", "max_scan_pages"];

@@ -93,7 +93,11 @@ impl Report {
         if let Some(stall) = &self.stall {
             row("queue stood still", format!("{:.0}", stall.seconds), "seconds");
             row("most in the outbox", stall.most_in_outbox.to_string(), "meanwhile");
-            row("most unacknowledged", stall.most_unacknowledged.to_string(), "with the broker, at most the receive window");
+            row(
+                "most unacknowledged",
+                stall.most_unacknowledged.to_string(),
+                "handed over; mosquitto overruns its window when it works off what it kept",
+            );
             row("paused after", number(stall.paused_after_seconds), "seconds: the outbox was full, and the broker kept the rest");
             row("resumed after", number(stall.resumed_after_seconds), "seconds, by itself, once the queue answered");
         }

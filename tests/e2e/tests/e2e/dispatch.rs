@@ -126,7 +126,7 @@ async fn what_a_filter_takes_out_is_acknowledged_and_counted_and_the_rest_arrive
     run.publishing_done().await.unwrap();
     let kept: BTreeSet<u64> = (0..400).filter(|index| run.plan().device(*index) < 20).collect();
     arrive(&run.consumer, &kept).await;
-    run.metric_reaches("causeway_messages_dropped_total", (400 - kept.len()) as f64).await.unwrap();
+    run.metric_reaches("causeway_messages_filtered_total", (400 - kept.len()) as f64).await.unwrap();
     run.stop().await.unwrap();
     assert_eq!((run.consumer.unique(), second.unique(), letters(&run).await.len()), (kept.len() as u64, 0, 0));
 }

@@ -13,12 +13,13 @@ async fn the_page_shows_the_hold_the_pause_and_the_resume_of_a_stall() {
     let page = run.worker().unwrap().monitor().to_owned();
     let mut browser = Browser::start().await.unwrap();
     browser.open(&format!("{page}/")).await.unwrap();
-    // Session, intake, unacknowledged, held, parked, in the outbox.
+    // Session, intake, unacknowledged, held, parked, in the outbox, senders.
     let shows = |index: usize, what: &str| {
         format!("(() => {{ const cell = document.querySelectorAll('#flow td')[{index}]; return cell !== undefined && {what}; }})()")
     };
     let number = "Number(cell.innerText.replace(/[^0-9]/g, ''))";
     browser.until("it takes messages in", &shows(1, "cell.innerText === 'open'")).await.unwrap();
+    browser.until("and sends", &shows(6, "cell.innerText === 'running'")).await.unwrap();
     run.sqs().unwrap().inject(Rule::always(Fault::FailBefore { status: 503, code: String::new() }));
     run.publish(0..MESSAGES, 0);
     run.publishing_done().await.unwrap();

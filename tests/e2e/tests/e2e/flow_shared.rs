@@ -7,7 +7,7 @@ use xtask::proxy::{Fault, Rule};
 
 /// Whether a member says that it left its groups.
 async fn is_away(run: &mut Run, member: usize) -> bool {
-    let session = run.cluster().unwrap().members[member].worker.session().await;
+    let session = run.cluster().unwrap().members[member].worker.shown().await;
     session.is_some_and(|session| session["unshared"] == true)
 }
 

@@ -3,7 +3,7 @@
 use crate::watched::{Watched, attribute, publish_retained, until};
 use xtask::stack::Store;
 
-const DROPPED: &str = "causeway_messages_dropped_total";
+const DROPPED: &str = "causeway_messages_filtered_total";
 const ACKNOWLEDGED: &str = "causeway_mqtt_acknowledged_total";
 const IMBALANCE: &str = "causeway_conservation_imbalance";
 const TOPIC: &str = "telemetry/7/door";

@@ -181,7 +181,7 @@ fn output(effect: Effect) -> Option<Output> {
         Effect::CloseSource => Output::Close,
         Effect::Observe(Observation::Opened { .. }) => Output::Opened,
         Effect::Finished(end) => Output::Finished(end),
-        Effect::Observe(_) | Effect::ReadMail { .. } | Effect::Reconnect => return None,
+        Effect::Observe(_) | Effect::ReadMail { .. } | Effect::Quota(_) | Effect::Reconnect => return None,
         Effect::Park { .. } => panic!("nothing is dead-lettered in this model"),
     })
 }
@@ -205,6 +205,7 @@ fn options(term: u64, epoch: Epoch) -> OwnerOptions {
         depth: None,
         breaker: None,
         send_limits: Vec::new(),
+        sender: Default::default(),
         pacing: None,
         policy,
         limits: BatchLimits { entries: 1, bytes: 1_000, entry_bytes: 1_000 },
@@ -220,6 +221,8 @@ fn options(term: u64, epoch: Epoch) -> OwnerOptions {
         acknowledge: Order::OfArrival,
         limits: Vec::new(),
         ack_hold: None,
+        quota: None,
+        store: None,
         lanes: 1,
         mailbox_poll: None,
         retire_when_drained: false,

@@ -81,13 +81,14 @@ pub(super) async fn delete(client: Client, url: String, batch: Vec<(u64, String)
     }
 }
 
-/// Hides messages for `visibility` from now on, or shows them where that is zero; answers for each.
-pub(super) async fn hide(client: Client, url: String, batch: Vec<(u64, String)>, visibility: Duration) -> Vec<(u64, Answer)> {
-    let entry = |(index, (_, receipt)): (usize, &(u64, String))| {
+/// Hides each message for so long from now on, or shows it where that is zero; answers for each.
+pub(super) async fn hide(client: Client, url: String, messages: Vec<(u64, String, Duration)>) -> Vec<(u64, Answer)> {
+    let entry = |(index, (_, receipt, visibility)): (usize, &(u64, String, Duration))| {
         let entry = ChangeMessageVisibilityBatchRequestEntry::builder().id(index.to_string()).receipt_handle(receipt);
-        entry.visibility_timeout(seconds(visibility)).build().ok()
+        entry.visibility_timeout(seconds(*visibility)).build().ok()
     };
-    let entries: Vec<_> = batch.iter().enumerate().filter_map(entry).collect();
+    let entries: Vec<_> = messages.iter().enumerate().filter_map(entry).collect();
+    let batch: Vec<(u64, String)> = messages.into_iter().map(|(ordinal, receipt, _)| (ordinal, receipt)).collect();
     let request = client.change_message_visibility_batch().queue_url(url).set_entries(Some(entries));
     match request.customize().config_override(within(CALL_TIMEOUT)).send().await {
         Ok(answer) => {

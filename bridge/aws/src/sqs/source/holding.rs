@@ -6,6 +6,8 @@ use tokio::time::Instant;
 
 /// Entries that SQS takes in one call.
 pub(super) const MAX_CALL_ENTRIES: usize = 10;
+/// SQS hides a message no longer than this after it was received, however often that is asked for.
+const HIDDEN_AT_MOST: Duration = Duration::from_secs(12 * 3_600);
 /// A call that failed is tried again after so long.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
@@ -13,6 +15,8 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 struct Held {
     receipt: String,
+    /// When it was received.
+    since: Instant,
     /// When it is to be hidden for longer; `None` where that is not wanted.
     extend_at: Option<Instant>,
     extending: bool,
@@ -51,7 +55,7 @@ impl Holding {
     /// Takes a message that was asked for at `asked`; answers the number of its delivery.
     pub(super) fn take(&mut self, receipt: String, asked: Instant) -> u64 {
         self.last += 1;
-        self.held.insert(self.last, Held { receipt, extend_at: self.tick.map(|tick| asked + tick), extending: false });
+        self.held.insert(self.last, Held { receipt, since: asked, extend_at: self.tick.map(|tick| asked + tick), extending: false });
         self.last
     }
 
@@ -112,15 +116,27 @@ impl Holding {
         }
     }
 
-    /// Which messages are to be hidden for longer now, as many as one call takes.
-    pub(super) fn due_extensions(&mut self, now: Instant) -> Vec<(u64, String)> {
-        let due = self.held.iter_mut().filter(|(_, held)| !held.extending && held.extend_at.is_some_and(|at| at <= now));
-        due.take(MAX_CALL_ENTRIES)
-            .map(|(ordinal, held)| {
-                held.extending = true;
-                (*ordinal, held.receipt.clone())
-            })
-            .collect()
+    /// Which messages are to be hidden for longer now, as many as one call takes, and each for how long: for `visibility`, or for what is left of
+    /// [`HIDDEN_AT_MOST`]. Where nothing is left SQS shows the message again.
+    pub(super) fn due_extensions(&mut self, now: Instant, visibility: Duration) -> Vec<(u64, String, Duration)> {
+        let mut due = Vec::new();
+        for (ordinal, held) in &mut self.held {
+            if held.extending || held.extend_at.is_none_or(|at| at > now) {
+                continue;
+            }
+            // A second of it passes until SQS has the call.
+            let left = HIDDEN_AT_MOST.saturating_sub(now.duration_since(held.since) + Duration::from_secs(1));
+            if left < Duration::from_secs(1) {
+                held.extend_at = None;
+                continue;
+            }
+            held.extending = true;
+            due.push((*ordinal, held.receipt.clone(), visibility.min(left)));
+            if due.len() == MAX_CALL_ENTRIES {
+                break;
+            }
+        }
+        due
     }
 
     /// What came of hiding a message, asked for at `asked`.
@@ -158,20 +174,21 @@ mod tests {
     use proptest::prelude::*;
 
     const TICK: Duration = Duration::from_secs(10);
+    const VISIBILITY: Duration = Duration::from_secs(30);
 
     #[tokio::test(start_paused = true)]
     async fn what_is_held_is_hidden_again_before_it_shows_until_it_is_deleted() {
         let start = Instant::now();
         let mut holding = Holding::new(Some(TICK));
         let (first, second) = (holding.take("a".into(), start), holding.take("b".into(), start));
-        assert_eq!((holding.due_extensions(start), holding.wake_at()), (vec![], Some(start + TICK)));
-        let due = holding.due_extensions(start + TICK);
-        assert_eq!(due, [(first, "a".into()), (second, "b".into())]);
-        assert_eq!((holding.due_extensions(start + TICK), holding.wake_at()), (vec![], None), "it is asked for once");
+        assert_eq!((holding.due_extensions(start, VISIBILITY), holding.wake_at()), (vec![], Some(start + TICK)));
+        let due = holding.due_extensions(start + TICK, VISIBILITY);
+        assert_eq!(due, [(first, "a".into(), VISIBILITY), (second, "b".into(), VISIBILITY)]);
+        assert_eq!((holding.due_extensions(start + TICK, VISIBILITY), holding.wake_at()), (vec![], None), "it is asked for once");
         holding.extended_answer(start + TICK, start + TICK, first, Answer::Done);
         holding.extended_answer(start + TICK, start + TICK, second, Answer::Again);
         assert_eq!(holding.wake_at(), Some(start + TICK + RETRY_AFTER));
-        assert_eq!(holding.due_extensions(start + TICK + RETRY_AFTER), [(second, "b".into())]);
+        assert_eq!(holding.due_extensions(start + TICK + RETRY_AFTER, VISIBILITY), [(second, "b".into(), VISIBILITY)]);
         holding.settle(first);
         assert_eq!(holding.due_deletes(start), [(first, "a".into())]);
         holding.deleted_answer(start, first, Answer::Done);
@@ -181,10 +198,28 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn flow_nothing_is_hidden_for_longer_than_sqs_allows() {
+        let start = Instant::now();
+        let mut holding = Holding::new(Some(TICK));
+        let held = holding.take("a".into(), start);
+        let mut shown_at = start + VISIBILITY;
+        while let Some(at) = holding.wake_at() {
+            for (ordinal, _, visibility) in holding.due_extensions(at, VISIBILITY) {
+                assert!(at < shown_at, "it was hidden until it was hidden anew");
+                shown_at = at + visibility;
+                assert!(shown_at < start + HIDDEN_AT_MOST);
+                holding.extended_answer(at, at, ordinal, Answer::Done);
+            }
+        }
+        assert!(shown_at + VISIBILITY > start + HIDDEN_AT_MOST, "until the end of the twelve hours");
+        assert_eq!((holding.len(), holding.unfinished()), (1, vec![(held, "a".into())]), "whoever has it may still be done with it");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn without_extension_nothing_is_due() {
         let mut holding = Holding::new(None);
         holding.take("a".into(), Instant::now());
-        assert_eq!((holding.wake_at(), holding.due_extensions(Instant::now() + TICK * 100)), (None, vec![]));
+        assert_eq!((holding.wake_at(), holding.due_extensions(Instant::now() + TICK * 100, VISIBILITY)), (None, vec![]));
     }
 
     #[derive(Clone, Debug)]
@@ -232,7 +267,7 @@ mod tests {
                         prop_assert!(settled.contains(&ordinal));
                         holding.deleted_answer(now, ordinal, answer(code));
                     },
-                    Step::Extend(codes) => for ((ordinal, _), code) in holding.due_extensions(now).into_iter().zip(codes) {
+                    Step::Extend(codes) => for ((ordinal, ..), code) in holding.due_extensions(now, VISIBILITY).into_iter().zip(codes) {
                         holding.extended_answer(now, now, ordinal, answer(code));
                     },
                 }

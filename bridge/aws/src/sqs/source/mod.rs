@@ -72,8 +72,10 @@ pub struct SqsSourceOptions {
     pub wait_time: Duration,
     /// How long a message stays hidden; whole seconds.
     pub visibility_timeout: Duration,
-    /// Whether that is renewed while a message is in work: every third of it.
+    /// Whether that is renewed while a message is in work.
     pub auto_extend: bool,
+    /// How long before its end that is done; `None`: two thirds of it.
+    pub extend_before: Option<Duration>,
     /// Whether a notification of SNS is taken out of its wrapping.
     pub sns_unwrap: bool,
     /// How long one attempt to find the queue may take.
@@ -100,6 +102,7 @@ impl SqsSourceOptions {
             wait_time: Duration::from_secs(20),
             visibility_timeout: Duration::from_secs(30),
             auto_extend: true,
+            extend_before: None,
             sns_unwrap: false,
             init_timeout: Duration::from_secs(30),
             poll_backoff: Duration::from_secs(1),
@@ -113,7 +116,9 @@ impl SqsSourceOptions {
     }
 
     fn tick(&self) -> Option<Duration> {
-        self.auto_extend.then(|| (self.visibility_timeout / 3).max(SHORTEST_TICK))
+        let wanted =
+            self.extend_before.and_then(|before| self.visibility_timeout.checked_sub(before)).filter(|tick| *tick >= SHORTEST_TICK);
+        self.auto_extend.then(|| wanted.unwrap_or((self.visibility_timeout / 3).max(SHORTEST_TICK)))
     }
 
     fn client(&self, clients: &AwsClients) -> Result<Client, Fault> {
@@ -364,11 +369,11 @@ impl Task {
             calls.spawn(async move { Done::Deleted(calls::delete(client, url, batch).await) });
         }
         if !underway.hiding {
-            let batch = self.holding.due_extensions(now);
+            let batch = self.holding.due_extensions(now, self.options.visibility_timeout);
             if !batch.is_empty() {
                 underway.hiding = true;
-                let (client, url, visibility) = (self.client.clone(), queue.url.clone(), self.options.visibility_timeout);
-                calls.spawn(async move { Done::Hidden { asked: now, answers: calls::hide(client, url, batch, visibility).await } });
+                let (client, url) = (self.client.clone(), queue.url.clone());
+                calls.spawn(async move { Done::Hidden { asked: now, answers: calls::hide(client, url, batch).await } });
             }
         }
         underway.not_before = underway.not_before.filter(|at| *at > now);
@@ -490,7 +495,8 @@ impl Task {
         }
         let unfinished = self.holding.unfinished();
         for batch in unfinished.chunks(MAX_CALL_ENTRIES) {
-            let showing = calls::hide(self.client.clone(), queue.url.clone(), batch.to_vec(), Duration::ZERO);
+            let batch = batch.iter().map(|(ordinal, receipt)| (*ordinal, receipt.clone(), Duration::ZERO)).collect();
+            let showing = calls::hide(self.client.clone(), queue.url.clone(), batch);
             if timeout_at(deadline, showing).await.is_err() {
                 return;
             }

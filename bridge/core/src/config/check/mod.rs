@@ -1,6 +1,7 @@
 //! The rules between fields: what each says by itself is right, and together it is not.
 
 mod bridge;
+mod drops;
 mod ends;
 mod flow;
 mod lease;
@@ -19,6 +20,7 @@ pub(super) fn check(config: &Config, positions: &Positions, broken: BTreeSet<Str
     let mut check = Check { config, positions, broken, faults: Vec::new() };
     bridge::check(&mut check);
     stores::check(&mut check);
+    drops::check(&mut check);
     session::check(&mut check);
     ends::check(&mut check);
     route::check(&mut check);

@@ -40,6 +40,8 @@ const SUBSCRIPTIONS: Role = Role {
     acknowledge: "",
 };
 
+const LEDGER: Role = Role { name: "ledger", title: "DropLedger", kinds: &[StoreKind::Sqlite, StoreKind::Dynamodb], acknowledge: "" };
+
 /// Options that only SQLite has, and options that only DynamoDB has.
 const SQLITE_ONLY: [&str; 2] = ["path", "retention"];
 const DYNAMODB_ONLY: [&str; 3] = ["table_name", "compaction_grace", "max_scan_pages"];
@@ -59,6 +61,9 @@ pub(super) fn check(check: &mut Check<'_>) {
         if let Some(retention) = dlq.options.retention {
             check.positive("stores.dlq.options.retention", retention);
         }
+    }
+    if let Some(ledger) = &stores.ledger {
+        role(check, &LEDGER, ledger.kind, true, ledger.options.path.as_deref());
     }
     if let Some(history) = &stores.managed_subscriptions {
         let path = history.options.path.as_deref();
@@ -148,6 +153,7 @@ fn table_name<'a>(check: &Check<'a>, role: &str) -> Option<&'a str> {
         "lease" => stores.lease.as_ref()?.options.table_name.as_deref(),
         "outbox" => stores.outbox.as_ref()?.options.table_name.as_deref(),
         "dlq" => stores.dlq.as_ref()?.options.table_name.as_deref(),
+        "ledger" => stores.ledger.as_ref()?.options.table_name.as_deref(),
         _ => stores.managed_subscriptions.as_ref()?.options.table_name.as_deref(),
     }
 }

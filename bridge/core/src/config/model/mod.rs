@@ -3,6 +3,7 @@
 //! The doc comments of fields are what users read in their editor and in the reference.
 
 mod bridge;
+mod drops;
 mod flow;
 mod policy;
 mod processor;
@@ -11,14 +12,19 @@ mod store;
 mod transport;
 
 pub use bridge::{AdminKey, Bridge, Cluster, DeploymentMode, DrainCeiling, Evidence, Http, LogFormat, LogLevel, MetricsExporter};
-pub use flow::{AckHoldAction, Flow, FlowLimit, Inbound, LimitAction, LimitMode, LimitScope, Outbound, Qos0OnFull};
+pub use drops::{DropLedgerOptions, Drops};
+pub use flow::{
+    AckHoldAction, Flow, FlowLimit, FlowStore, Inbound, LimitAction, LimitMode, LimitScope, OnFull, Outbound, Qos0OnFull, QuotaOptions,
+    QuotaOutage, Resume,
+};
 pub use policy::{AckAfter, Backoff, OnFailure, Policy};
 pub use processor::{FilterAction, FilterCondition, Mapping, Processor, ProcessorKind, ProcessorOptions, ValueType};
 pub use route::{
     DeliveryMode, DispatchMode, DrainStrategy, DrainStrategyKind, Literal, Operator, Resolver, ResolverKind, Route, RouteSession, Rule,
 };
 pub use store::{
-    DlqOptions, DlqStore, LeaseOptions, LeaseStore, OutboxOptions, OutboxStore, StoreKind, Stores, SubscriptionOptions, SubscriptionStore,
+    DlqOptions, DlqStore, LeaseOptions, LeaseStore, LedgerOptions, LedgerStore, OutboxOptions, OutboxStore, StoreKind, Stores,
+    SubscriptionOptions, SubscriptionStore,
 };
 pub use transport::{
     Baseline, Binding, ClientIdSuffix, MessageIdSource, MqttSession, ProtocolVersion, Receiver, ReceiverOptions, Retained, Sender,
@@ -63,6 +69,9 @@ pub struct Config {
     /// How much is taken in, kept and sent, and what becomes of what is too much.
     #[serde(default)]
     pub flow: Flow,
+    /// What is told of messages that were not delivered.
+    #[serde(default)]
+    pub drops: Drops,
     /// The program's own listeners.
     #[serde(default)]
     pub http: Http,

@@ -17,6 +17,8 @@ pub struct Stores {
     pub dlq: Option<DlqStore>,
     /// Which filters the bridge installed on a broker. Required by exclusive sessions, and by persistent ones in clustered mode.
     pub managed_subscriptions: Option<SubscriptionStore>,
+    /// The ledger of messages that were not delivered. Left out: each worker keeps its own in memory.
+    pub ledger: Option<LedgerStore>,
 }
 
 /// What keeps the data.
@@ -173,6 +175,28 @@ impl Default for DlqOptions {
     fn default() -> Self {
         Self { table_name: None, path: None, acknowledge_volatile: false, retention: None, max_scan_pages: 100 }
     }
+}
+
+/// The ledger of messages that were not delivered.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LedgerStore {
+    /// `sqlite` or `dynamodb`.
+    #[serde(rename = "type")]
+    pub kind: StoreKind,
+    /// How it is kept.
+    #[serde(default)]
+    pub options: LedgerOptions,
+}
+
+/// Options of the ledger's store.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct LedgerOptions {
+    /// The DynamoDB table. Left out: `causeway-ledger`.
+    pub table_name: Option<String>,
+    /// The SQLite file; required for `sqlite`. It may be the outbox's.
+    pub path: Option<String>,
 }
 
 /// Which filters the bridge installed on a broker.

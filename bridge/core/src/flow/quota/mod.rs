@@ -7,6 +7,7 @@
 //! - [`row`](QuotaRow) is the arithmetic of the row: which conditional write a draw makes, and what its answer means.
 //! - [`Node`] decides when to draw, to give back, to look, and what to do while the store cannot be asked.
 
+mod configured;
 mod node;
 mod notice;
 mod row;
@@ -14,5 +15,6 @@ mod share;
 #[cfg(test)]
 mod tests;
 
+pub use configured::{node_options, terms_of};
 pub use node::{BudgetSpent, Cause, Node, NodeCounters, NodeOptions, NodeStatus, OutagePolicy, QuotaCall, QuotaReply, Ticket};
 pub use row::{Draw, DrawRequest, Drawn, QuotaAnswer, QuotaRow, QuotaWrite, Terms};

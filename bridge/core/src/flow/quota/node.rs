@@ -108,6 +108,43 @@ pub struct NodeCounters {
     pub unanswered: u64,
 }
 
+impl NodeCounters {
+    /// What a draw may bring.
+    pub const DRAW_RESULTS: [&'static str; 4] = ["granted", "partial", "dry", "failed"];
+    /// How a call may fail.
+    pub const FAILURES: [&'static str; 2] = ["refused", "unanswered"];
+
+    /// Draws, by what they brought.
+    #[must_use]
+    pub const fn draws(&self) -> [(&'static str, u64); 4] {
+        let [granted, partial, dry, failed] = Self::DRAW_RESULTS;
+        [(granted, self.draws_granted), (partial, self.draws_partial), (dry, self.draws_dry), (failed, self.draws_failed)]
+    }
+
+    /// Calls that failed, by how.
+    #[must_use]
+    pub const fn failures(&self) -> [(&'static str, u64); 2] {
+        let [refused, unanswered] = Self::FAILURES;
+        [(refused, self.refused), (unanswered, self.unanswered)]
+    }
+
+    /// Both together: of one node and of its successor.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self {
+            charged: self.charged + other.charged,
+            unmetered: self.unmetered + other.unmetered,
+            returned: self.returned + other.returned,
+            draws_granted: self.draws_granted + other.draws_granted,
+            draws_partial: self.draws_partial + other.draws_partial,
+            draws_dry: self.draws_dry + other.draws_dry,
+            draws_failed: self.draws_failed + other.draws_failed,
+            refused: self.refused + other.refused,
+            unanswered: self.unanswered + other.unanswered,
+        }
+    }
+}
+
 /// A node as people see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeStatus {
@@ -292,7 +329,7 @@ impl Node {
             self.booked.map(|(_, at)| at),
             self.dry_until.filter(|_| waiting.is_some() || self.debt > 0),
             Some(self.return_at).filter(|_| self.outage.is_none() && self.options.lease_return.is_some() && self.spare() > 0),
-            Some(self.probe_at).filter(|_| self.drawing.is_none() && self.looking.is_none()),
+            Some(self.probe_at).filter(|_| self.drawing.is_none() && (self.outage.is_some() || self.looking.is_none())),
             share,
         ]
         .into_iter()

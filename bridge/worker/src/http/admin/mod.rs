@@ -82,6 +82,8 @@ pub struct Desk {
     pub ingress: Ingress,
     /// Where sessions are asked to hand over.
     pub step_downs: StepDowns,
+    /// Counted up to tell the sessions that somebody has seen the notice of a spent budget.
+    pub quota_seen: tokio::sync::watch::Sender<u64>,
     /// The status of this process.
     pub status: StatusBoard,
     /// The bridge as a whole.
@@ -113,7 +115,7 @@ struct Caller(Arc<str>);
 
 /// From where.
 #[derive(Clone, Copy, Debug)]
-struct From(IpAddr);
+struct ClientAddress(IpAddr);
 
 impl Admin {
     /// For whoever has one of `keys`, from pages of `origins` too.
@@ -164,6 +166,7 @@ fn handler(operation: Operation) -> MethodRouter<Admin> {
         Operation::Delete => post(letters::delete),
         Operation::Sessions => get(sessions::list),
         Operation::StepDown => post(sessions::step_down),
+        Operation::QuotaSeen => post(sessions::quota_seen),
     }
 }
 
@@ -192,7 +195,7 @@ async fn harden(mut response: Response) -> Response {
 /// else the answer would tell which one is right.
 async fn authorize(State(admin): State<Admin>, mut request: Request, next: Next) -> Response {
     let address = client(&request, &admin.proxies);
-    request.extensions_mut().insert(From(address));
+    request.extensions_mut().insert(ClientAddress(address));
     let now = admin.desk.clock.now();
     let shut_out = admin.guesses.lock().unwrap_or_else(PoisonError::into_inner).shut_out(address, now);
     if let Some(left) = shut_out {
@@ -227,7 +230,7 @@ fn caller(keys: &[NamedKey], headers: &HeaderMap) -> Option<Arc<str>> {
 
 /// Logs who did what, and how it ended.
 async fn note(operation: Operation, request: Request, next: Next) -> Response {
-    let address = request.extensions().get::<From>().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |from| from.0);
+    let address = request.extensions().get::<ClientAddress>().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |from| from.0);
     let key = request.extensions().get::<Caller>().map(|caller| Arc::clone(&caller.0)).unwrap_or_default();
     let path = request.uri().path().to_owned();
     let mut line = AuditLine { operation, key, path, address, outcome: None };

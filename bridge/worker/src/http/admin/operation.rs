@@ -21,11 +21,13 @@ pub enum Operation {
     Sessions,
     /// Hand a session over.
     StepDown,
+    /// Acknowledge the notice that the budget is spent.
+    QuotaSeen,
 }
 
 impl Operation {
     /// Every one.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Document,
         Self::Routes,
         Self::Inject,
@@ -35,6 +37,7 @@ impl Operation {
         Self::Delete,
         Self::Sessions,
         Self::StepDown,
+        Self::QuotaSeen,
     ];
 
     /// Its path.
@@ -50,6 +53,7 @@ impl Operation {
             Self::Delete => "/api/v1/admin/dlq/delete",
             Self::Sessions => "/api/v1/admin/sessions",
             Self::StepDown => "/api/v1/admin/sessions/{session}/step-down",
+            Self::QuotaSeen => "/api/v1/admin/quota/acknowledge",
         }
     }
 
@@ -58,7 +62,7 @@ impl Operation {
     pub const fn method(self) -> &'static str {
         match self {
             Self::Document | Self::Routes | Self::Letters | Self::Letter | Self::Sessions => "get",
-            Self::Inject | Self::Redrive | Self::Delete | Self::StepDown => "post",
+            Self::Inject | Self::Redrive | Self::Delete | Self::StepDown | Self::QuotaSeen => "post",
         }
     }
 
@@ -75,6 +79,7 @@ impl Operation {
             Self::Delete => "dlq.delete",
             Self::Sessions => "sessions.list",
             Self::StepDown => "session.step_down",
+            Self::QuotaSeen => "quota.acknowledge",
         }
     }
 
@@ -82,7 +87,7 @@ impl Operation {
     #[must_use]
     pub const fn is_noted(self) -> bool {
         match self {
-            Self::Inject | Self::Letter | Self::Redrive | Self::Delete | Self::StepDown => true,
+            Self::Inject | Self::Letter | Self::Redrive | Self::Delete | Self::StepDown | Self::QuotaSeen => true,
             Self::Document | Self::Routes | Self::Letters | Self::Sessions => false,
         }
     }

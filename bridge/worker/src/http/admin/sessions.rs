@@ -112,3 +112,12 @@ pub(super) async fn step_down(State(admin): State<Admin>, Path(id): Path<String>
     }
     (StatusCode::ACCEPTED, Json(json!({ "status": "stepping_down", "session_id": id }))).into_response()
 }
+
+/// Of the sessions of this process: each has a notice of its own.
+pub(super) async fn quota_seen(State(admin): State<Admin>) -> Response {
+    let status = admin.desk.status.snapshot();
+    let reached = |session: &&SessionStatus| session.quota.as_ref().is_some_and(|quota| quota.reached_since.is_some());
+    let sessions: Vec<&str> = status.sessions.iter().filter(reached).map(|session| session.id.as_str()).collect();
+    admin.desk.quota_seen.send_modify(|times| *times += 1);
+    ok(json!({ "status": "acknowledged", "sessions": sessions }))
+}

@@ -78,7 +78,7 @@ function margin(status, session) {
   return lease && lease.state === "held" ? `≈ ${span(lease.expires_at - others.read_at)}` : "–";
 }
 
-const TERMS = [["dead letters", "dead_lettered_total"], ["dropped", "dropped_total"], ["expired", "expired"], ["returned", "returned"], ["handed over", "handed_over"], ["in outbox", "in_outbox"], ["in flight", "in_flight"]];
+const TERMS = [["dead letters", "dead_lettered_total"], ["dropped", "dropped_total"], ["expired", "expired"], ["filtered", "filtered_total"], ["returned", "returned"], ["handed over", "handed_over"], ["in outbox", "in_outbox"], ["in flight", "in_flight"]];
 
 function conservation(accounts) {
   const all = (key) => sum(accounts, (r) => r[key]);

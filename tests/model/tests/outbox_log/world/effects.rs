@@ -126,7 +126,7 @@ impl World {
                 self.nodes[node].recovered = true;
                 self.seen.takeovers += u64::from(entries > 0);
             }
-            Effect::Observe(_) => {}
+            Effect::Observe(_) | Effect::Quota(_) => {}
             Effect::Finished(end) => {
                 self.nodes[node].finished = true;
                 match end {

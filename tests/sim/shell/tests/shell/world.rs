@@ -381,12 +381,15 @@ fn parts(host: &Host, clock: Arc<HostClock>, bits: Mutex<Rng>, stop: Cancellatio
             delivery: Delivery::Logged,
             depth: None,
             breaker: None,
+            sender: String::new(),
+            flow: Default::default(),
             pacing: None,
             policy: Policy::default(),
             send_limits: Vec::new(),
         }],
         arrival_limits: Vec::new(),
         ack_hold: None,
+        quota: None,
         outbox: Some(Arc::clone(&shared) as Arc<dyn causeway_ports::Outbox>),
         acknowledge: Order::OfArrival,
         lanes: 1,
@@ -423,6 +426,7 @@ fn parts(host: &Host, clock: Arc<HostClock>, bits: Mutex<Rng>, stop: Cancellatio
         status: StatusBoard::new("b", &name, Arc::clone(&clock) as Arc<dyn Clock>),
         clock,
         stop,
+        pause_source: false,
         drain_ceiling: Bridge::default().drain_ceiling(),
     }
 }

@@ -3,6 +3,8 @@
 mod inbound;
 mod limits;
 mod outbound;
+mod quota;
+mod store;
 
 use super::Check;
 use crate::flow::{Pairs, PairsError};
@@ -10,7 +12,9 @@ use crate::flow::{Pairs, PairsError};
 pub(super) fn check(check: &mut Check<'_>) {
     inbound::check(check);
     limits::check(check);
+    quota::check(check);
     outbound::check(check);
+    store::check(check);
 }
 
 /// Pairs that can be read, and that all matter.

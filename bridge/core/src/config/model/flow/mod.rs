@@ -3,10 +3,14 @@
 mod inbound;
 mod limits;
 mod outbound;
+mod quota;
+mod store;
 
 pub use inbound::{AckHoldAction, Inbound, Qos0OnFull};
 pub use limits::{FlowLimit, LimitAction, LimitMode, LimitScope};
-pub use outbound::Outbound;
+pub use outbound::{Outbound, Resume};
+pub use quota::{QuotaOptions, QuotaOutage};
+pub use store::{FlowStore, OnFull};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -19,6 +23,10 @@ pub struct Flow {
     pub inbound: Inbound,
     /// So many messages in so much time, by key, by route, or by session.
     pub limits: Vec<FlowLimit>,
-    /// What is sent.
+    /// One budget for everything that all processes of the bridge take in.
+    pub quota: QuotaOptions,
+    /// What is sent: when senders pause, and how they come back.
     pub outbound: Outbound,
+    /// What is kept of messages on their way, and for how long.
+    pub store: FlowStore,
 }

@@ -1,0 +1,115 @@
+//! Rules of `flow.quota`.
+
+use super::{Check, pairs};
+use crate::config::model::QuotaOutage;
+use crate::flow::{MAX_COUNT, quota};
+use core::time::Duration;
+
+const AT: &str = "flow.quota";
+
+pub(super) fn check(check: &mut Check<'_>) {
+    let config = check.config;
+    let options = &config.flow.quota;
+    if let Some(pairs) = pairs(check, "flow.quota.rate", &options.rate) {
+        match pairs.as_slice() {
+            [_] => budget(check),
+            _ => check.error(
+                "E_QUOTA_PAIRS",
+                "flow.quota.rate",
+                &[],
+                "a budget has one pair",
+                "write one, such as `1000:1`; further limits go to `flow.limits`",
+            ),
+        }
+    }
+    times(check);
+    if options.name.as_deref().is_some_and(|name| name.is_empty() || name.len() > 200) {
+        check.error("E_RANGE", "flow.quota.name", &[], "out of range", "write a name of 1 to 200 characters, or leave it out");
+    }
+    if options.enabled && config.bridge.is_clustered() && config.stores.lease.is_none() {
+        check.error(
+            "E_QUOTA_STORE",
+            AT,
+            &["stores.lease", "bridge.deployment_mode", "bridge.cluster"],
+            "the processes of a clustered bridge share the budget in the store of leases, and there is none",
+            "configure `stores.lease`",
+        );
+    }
+}
+
+fn budget(check: &mut Check<'_>) {
+    let config = check.config;
+    let Some((terms, block)) = quota::terms_of(&config.flow.quota) else { return };
+    if let Some(burst) = config.flow.quota.burst {
+        check.range("flow.quota.burst", burst, 1, u64::from(MAX_COUNT));
+    }
+    let widest = config.receivers.iter().map(|receiver| {
+        let routes = config.routes.iter().filter(|route| route.receiver_id == receiver.id);
+        routes.map(|route| route.bindings.len() as u64).sum::<u64>()
+    });
+    let cost = 1 + widest.max().unwrap_or(0);
+    let reads = ["flow.quota.rate", "routes", "receivers"];
+    if terms.burst < cost {
+        check.error(
+            "E_QUOTA_BURST",
+            "flow.quota.burst",
+            &reads,
+            format!(
+                "a message may cost {cost}, one and one for each destination, which is more than the burst: it could never be admitted"
+            ),
+            format!("write {cost} or more"),
+        );
+    }
+    if block > terms.burst {
+        check.error(
+            "E_QUOTA_BLOCK",
+            "flow.quota.block_size",
+            &["flow.quota.burst", "flow.quota.rate"],
+            "a block is larger than the burst: it could never be drawn",
+            "lower block_size, or raise burst",
+        );
+    }
+}
+
+fn times(check: &mut Check<'_>) {
+    let options = &check.config.flow.quota;
+    for (path, span) in [
+        ("flow.quota.draw_timeout", options.draw_timeout),
+        ("flow.quota.dry_backoff", options.dry_backoff),
+        ("flow.quota.probe_interval", options.probe_interval),
+        ("flow.quota.notice", options.notice),
+    ] {
+        check.positive(path, span);
+    }
+    let (every, timeout) = (options.lease_return.get(), options.draw_timeout.get());
+    if every.is_zero() {
+        if options.enabled {
+            check.warning(
+                "W_QUOTA_RETURN",
+                "flow.quota.lease_return",
+                &[],
+                "processes that take nothing in keep what they drew",
+                "write a time such as `1s`",
+            );
+        }
+    } else if every < Duration::from_millis(100) {
+        check.error("E_QUOTA_RETURN", "flow.quota.lease_return", &[], "below 100ms", "write 100ms or more, or 0s for never");
+    } else if timeout >= every {
+        check.error(
+            "E_QUOTA_TIMEOUT",
+            "flow.quota.draw_timeout",
+            &["flow.quota.lease_return"],
+            "draw_timeout must be below lease_return",
+            "lower draw_timeout, or raise lease_return",
+        );
+    }
+    if options.outage_policy != QuotaOutage::FailOpen && check.is_set("flow.quota.outage_grace") {
+        check.error(
+            "E_QUOTA_GRACE",
+            "flow.quota.outage_grace",
+            &["flow.quota.outage_policy"],
+            "a grace is what `outage_policy: fail_open` has",
+            "remove it, or write `outage_policy: fail_open`",
+        );
+    }
+}
