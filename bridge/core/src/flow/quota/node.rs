@@ -401,10 +401,8 @@ impl Node {
         if (!self.waiting.is_empty() || self.debt > 0) && self.booked.is_none() && drawn.tokens < asked {
             self.dry_until = Some(now.plus(self.options.dry_backoff));
         }
-        if !self.waiting.is_empty() && self.outage.is_none() {
-            if self.booked.is_some() || self.dry_until.is_some() {
-                self.raised |= self.notice.reached(now, wall, self.options.notice);
-            }
+        if !self.waiting.is_empty() && self.outage.is_none() && (self.booked.is_some() || self.dry_until.is_some()) {
+            self.raised |= self.notice.reached(now, wall, self.options.notice);
         }
     }
 

@@ -81,7 +81,9 @@ pub enum QuotaAnswer {
 
 impl QuotaWrite {
     /// What this write does to `row`: what a store must do in one step.
-    #[must_use]
+    ///
+    /// # Errors
+    /// What stands there instead of what the write names.
     pub fn on(&self, row: Option<QuotaRow>) -> Result<QuotaRow, Option<QuotaRow>> {
         match (*self, row) {
             (Self::Busy { terms, add, low, high }, Some(row)) if row.terms == terms && row.tat >= low && row.tat <= high => {

@@ -122,6 +122,7 @@ impl Trial {
                 self.drawing[which] -= usize::from(matches!(reply, QuotaReply::Drawn(_)));
                 self.nodes[which].reply(at(now), wall(now), reply);
             }
+            #[allow(clippy::needless_range_loop, reason = "it is the index of the nodes too, which the loop changes")]
             for which in 0..self.nodes.len() {
                 // A node that ends takes what it owes with it; where nobody has a share, nobody owes.
                 let may_crash = self.options.outage == OutagePolicy::FailClosed;
