@@ -383,7 +383,12 @@ async fn beside_a_live_owner_under_load_no_entry_is_touched() {
                 }
                 Effect::Park { .. } => panic!("nothing dies"),
                 Effect::Finished(end) => panic!("{end:?}"),
-                Effect::Acknowledge(_) | Effect::CloseSource | Effect::Observe(_) | Effect::ReadMail { .. } | Effect::Quota(_) | Effect::Reconnect => {}
+                Effect::Acknowledge(_)
+                | Effect::CloseSource
+                | Effect::Observe(_)
+                | Effect::ReadMail { .. }
+                | Effect::Quota(_)
+                | Effect::Reconnect => {}
             }
         }
         if given == 3_000 && owner.unsettled() == 0 && waiting.is_empty() {

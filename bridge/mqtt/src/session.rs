@@ -34,6 +34,7 @@ const STALL_WITHOUT_KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// Something on its way to the consumer.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "nearly all are events: a box would be an allocation for each message")]
 pub(crate) enum Item {
     /// An event.
     Event(SourceEvent),

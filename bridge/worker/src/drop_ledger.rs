@@ -181,12 +181,15 @@ const SHOWN_ROWS: usize = 500;
 /// The monitor reads the store this often at most: pages ask every second or two.
 const READ_EVERY: Duration = Duration::from_secs(5);
 
+/// When the store was read, and what it told.
+type Looked = (Instant, Result<LedgerPage, Fault>);
+
 /// The ledger as the monitor shows it. Clones share what was read last.
 #[derive(Clone)]
 pub struct LedgerView {
     ledger: Arc<dyn DropLedger>,
     clock: Arc<dyn Clock>,
-    last: Arc<tokio::sync::Mutex<Option<(Instant, Result<LedgerPage, Fault>)>>>,
+    last: Arc<tokio::sync::Mutex<Option<Looked>>>,
 }
 
 impl core::fmt::Debug for LedgerView {

@@ -263,7 +263,11 @@ impl Owner {
             && self.is_overdue(now, AckHoldAction::Park)
             && self.options.has_log()
             && self.has_room_to_defer()
-            && self.admission.queue.front().is_some_and(|arrived| arrived.entries.iter().all(|entry| logged(entry) && self.has_room_for(entry)))
+            && self
+                .admission
+                .queue
+                .front()
+                .is_some_and(|arrived| arrived.entries.iter().all(|entry| logged(entry) && self.has_room_for(entry)))
     }
 
     /// Whether the budget of the whole bridge, where there is one, has been charged for the first that waits.

@@ -161,6 +161,7 @@ impl Owner {
             attempts: 0,
             first_attempt: None,
             ready_at: now,
+            not_before: None,
             key: None,
             inherited: false,
             round: None,

@@ -154,7 +154,7 @@ pub enum SourcePlan {
     /// Topics of a broker.
     Mqtt(Box<MqttPlan>),
     /// A queue.
-    Sqs(SqsSourceOptions),
+    Sqs(Box<SqsSourceOptions>),
     /// Whoever posts.
     Http,
     /// None yet.
@@ -352,7 +352,7 @@ impl SourcePlan {
         let missing = |what: &str| WiringError::new(part, "E_REFERENCE", what.to_owned());
         match self {
             Self::Mqtt(plan) => Ok(source::starter(plan.named(part, secrets)?)),
-            Self::Sqs(options) => Ok(receivers::starter(aws.cloned().ok_or_else(|| missing("there are no clients of AWS"))?, options)),
+            Self::Sqs(options) => Ok(receivers::starter(aws.cloned().ok_or_else(|| missing("there are no clients of AWS"))?, *options)),
             Self::Http => Ok(Arc::new(|_| Box::new(PostSource::default()) as Box<dyn Source>)),
             Self::Unknown => Err(missing("it has no source")),
         }

@@ -81,7 +81,7 @@ pub(super) fn plan(config: &Config, index: usize, receiver: &Receiver, routes: &
         let queue = match &options.queue {
             Queue::Url(text) | Queue::Name(text) => text.clone(),
         };
-        (queue, 1, SourcePlan::Sqs(options))
+        (queue, 1, SourcePlan::Sqs(Box::new(options)))
     };
     Ok(OwnerPlan {
         broker,

@@ -20,6 +20,9 @@ use core::time::Duration;
 use std::path::Path;
 use std::sync::Arc;
 
+/// A ledger of drops, and how it is kept.
+pub type KeptLedger = (Arc<dyn DropLedger>, LedgerOptions);
+
 /// What stores are opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
@@ -387,7 +390,7 @@ impl StoreSet {
     ///
     /// # Errors
     /// Why it cannot be opened.
-    pub fn run_ledger(config: &Config, aws: Option<&AwsClients>) -> Result<Option<(Arc<dyn DropLedger>, LedgerOptions)>, WiringError> {
+    pub fn run_ledger(config: &Config, aws: Option<&AwsClients>) -> Result<Option<KeptLedger>, WiringError> {
         let Some(options) = ledger_options(config) else { return Ok(None) };
         Ok(Some(match Self::open_ledger(config, aws, Purpose::Run)? {
             Some(ledger) => (ledger, options),

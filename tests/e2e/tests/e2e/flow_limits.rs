@@ -57,11 +57,11 @@ async fn a_noisy_key_is_parked_others_pass_and_nothing_is_lost_over_kill_9() {
     assert_eq!(seen.len(), 70, "{seen:?}");
 }
 
-/// Twenty at a time for a session: what exceeds it stays unacknowledged with the broker, seen on the wire, on a connection that lives on.
+/// Twenty at a time for a session: what exceeds it stays unacknowledged with the broker, seen on the wire, on a connection that lives on; and comes again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hold_withholds_acknowledgements_on_a_connection_that_lives_on() {
     let mut tap = None;
-    let watched = Watched::start_after(Store::Sqlite, false, "version: 1", async |rig| {
+    let mut watched = Watched::start_after(Store::Sqlite, false, "version: 1", async |rig| {
         let on_the_wire = Tap::start(rig.stack.broker.port()).await.unwrap();
         let layer = format!(
             "flow: {{ inbound: {{ ack_hold_max: 30m }}, limits: [{{ scope: connection, pairs: '20:300', enabled: true }}] }}\nsessions: [{{ id: mqtt-conn, options: {{ session: {{ broker_url: '{}', keep_alive: 5 }} }} }}]",
@@ -73,7 +73,7 @@ async fn a_hold_withholds_acknowledgements_on_a_connection_that_lives_on() {
     .await;
     let tap = tap.unwrap();
     watched.publish_numbers("telemetry/1/a", 0..50).await;
-    let seen = bodies(&watched.arrivals(20).await);
+    let mut seen = bodies(&watched.arrivals(20).await);
     until("twenty acknowledgements", async || tap.acknowledgements() == 20).await;
     until("what is held", async || watched.metric("causeway_held_messages").await > 0.0).await;
     // Twice the broker's patience with a client that says nothing.
