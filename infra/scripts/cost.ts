@@ -66,7 +66,7 @@ export const SHAPE = {
   /** Estimated: seconds of a run of housekeeping, at 512 MiB. */
   housekeepingSeconds: 2,
   /** Metrics behind the alarms, each billed; counted from the template by a test. */
-  alarmMetrics: 86,
+  alarmMetrics: 88,
   /** Estimated: each metric under `BridgeId` alone, and one series more where it has labels; each is billed as a custom metric. */
   customMetrics: registeredMetrics().reduce((series, { labels }) => series + (labels.length > 0 ? 2 : 1), 0),
   /** Estimated: time series of Container Insights. */

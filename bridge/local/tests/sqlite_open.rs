@@ -99,7 +99,7 @@ fn a_newer_releases_store_is_left_alone() {
     SqliteStore::create(&path).unwrap();
     rusqlite::Connection::open(&path).unwrap().pragma_update(None, "user_version", 99).unwrap();
     for mode in [OpenMode::ReadWrite, OpenMode::ReadOnly] {
-        refused(SqliteStore::open(&path, mode), "STORE_NEWER_SCHEMA", &["schema version 99", "knows 4", "run that release"]);
+        refused(SqliteStore::open(&path, mode), "STORE_NEWER_SCHEMA", &["schema version 99", "knows 5", "run that release"]);
     }
 }
 
@@ -107,6 +107,8 @@ fn a_newer_releases_store_is_left_alone() {
 fn of_version_1(path: &Path) {
     SqliteStore::create(path).unwrap();
     let sql = r#"
+        DROP TABLE drop_ledger;
+        DROP TABLE drop_ledger_batch;
         DROP TABLE mail;
         DROP INDEX dlq_by_expiry;
         ALTER TABLE dlq DROP COLUMN redriven_at;
@@ -129,7 +131,7 @@ async fn an_older_releases_store_is_brought_up_to_date_and_loses_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("causeway.db");
     of_version_1(&path);
-    let says = ["schema version 1", "keeps 4", "start the worker", "stores create"];
+    let says = ["schema version 1", "keeps 5", "start the worker", "stores create"];
     refused(SqliteStore::open(&path, OpenMode::ReadOnly), "STORE_OLDER_SCHEMA", &says);
     let store = open(&path).unwrap();
     let outbox = store.outbox();
@@ -150,7 +152,9 @@ async fn what_an_older_release_remembered_has_had_no_generation() {
     let folder = tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o700)).tempdir().unwrap();
     let path = folder.path().join("causeway.db");
     SqliteStore::create(&path).unwrap();
-    let sql = "ALTER TABLE subscription_baselines DROP COLUMN generation;
+    let sql = "DROP TABLE drop_ledger;
+        DROP TABLE drop_ledger_batch;
+        ALTER TABLE subscription_baselines DROP COLUMN generation;
         ALTER TABLE dlq DROP COLUMN bridge;
         INSERT INTO subscription_baselines (storage_identity) VALUES ('s');
         INSERT INTO managed_subscriptions (storage_identity, filter) VALUES ('s', 'a');
@@ -168,7 +172,7 @@ fn create_brings_an_older_releases_store_up_to_date() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("causeway.db");
     of_version_1(&path);
-    assert_eq!(SqliteStore::create(&path).unwrap(), [format!("schema version 4 in file {}, which had 1", path.display())]);
+    assert_eq!(SqliteStore::create(&path).unwrap(), [format!("schema version 5 in file {}, which had 1", path.display())]);
     assert!(SqliteStore::create(&path).unwrap().is_empty());
 }
 

@@ -112,6 +112,12 @@ sessions: [{ id: the-session, session_mode: exclusive }]
 routes: [{ id: the-route, session: { session_id: the-session, sender_id: the-sender } }]
 ";
 
+const SHARED: &str = r#"
+bridge: { deployment_mode: clustered }
+sessions: [{ id: the-session, session_mode: persistent, options: { session: { assert_stable_client_identity: true } } }]
+receivers: [{ id: the-receiver, topics: [{ topic: "$share/group/one/#", qos: 1 }] }]
+"#;
+
 const HISTORY: &str = "stores: { managed_subscriptions: { type: sqlite, options: { path: /tmp/two.db } } }";
 
 const LEDGER: &str = "stores: { ledger: { type: sqlite, options: { path: /tmp/two.db } } }";
@@ -505,6 +511,7 @@ pub const ROWS: &[Row] = &[
         Refused("E_LIMIT_LOSS"),
     )
     .along(&["flow.limits[].on_exceed"]),
+    set("flow.inbound.unshare_after", &[ONE, DYNAMODB, SHARED], "15s", In(Owners)),
     set("flow.inbound.ack_hold_max", ALONE, "10s", In(Owners)),
     set("flow.inbound.ack_hold_action", ALONE, "disconnect", In(Owners)),
     set("flow.inbound.qos0_buffer_messages", ALONE, "7", In(Owners)),
