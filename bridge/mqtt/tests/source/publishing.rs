@@ -292,7 +292,10 @@ async fn an_expired_or_invalid_message_costs_nothing_but_itself() {
     let broker = ScriptedBroker::new().await;
     let clock = Arc::new(FakeClock::new());
     let sink = sink_with(broker.port, 10, sink_options(), clock.clone());
-    let expiring = |id| Arc::new(Entry { expires_at: Some(UnixMillis(clock.wall().0 + 60_000)), ..(*entry(id, "x")).clone() });
+    let expiring = |id| {
+        let of_a_minute = with(id, "x", Properties { expiry_seconds: Some(60), ..Properties::default() });
+        Arc::new(Entry { expires_at: Some(UnixMillis(clock.wall().0 + 60_000)), ..(*of_a_minute).clone() })
+    };
     let (early, late) = (expiring(1), expiring(2));
     let invalid = with(3, "x", Properties { response_topic: Some("a/#".into()), ..Properties::default() });
     clock.advance(Duration::from_secs(45));
