@@ -471,7 +471,7 @@ impl Worker {
     }
 
     /// What it tells of the session with the broker; it may have others besides.
-    pub async fn session(&self) -> Option<serde_json::Value> {
+    async fn session(&self) -> Option<serde_json::Value> {
         self.named(SESSION).await
     }
 

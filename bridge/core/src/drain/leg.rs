@@ -123,7 +123,8 @@ impl Sending {
 
     /// When the circuit breaker lets something through that is ready.
     pub fn probe_at(&self) -> Option<Instant> {
-        self.breaker.as_ref().filter(|_| !self.ready.is_empty())?.opens_at()
+        let has_some = !self.ready.is_empty() || self.pacer.as_ref().is_some_and(|pacer| pacer.len() > 0);
+        self.breaker.as_ref().filter(|_| has_some)?.opens_at()
     }
 
     /// Entries that wait for a round.

@@ -240,6 +240,17 @@ impl Drain {
         self.shares.held.weight
     }
 
+    /// Entries that limits keep from leaving, and those that stand in line behind them.
+    #[must_use]
+    pub fn kept_by_limits(&self) -> usize {
+        let behind = self.legs.iter().enumerate().map(|(leg, sending)| {
+            let reserved = self.waiting.values().filter(|item| item.leg == leg && item.not_before.is_some());
+            let keys: HashSet<OrderKey> = reserved.chain(sending.limited()).filter_map(|item| item.key).collect();
+            sending.lines.iter().filter(|(key, _)| keys.contains(key)).map(|(_, line)| line.len()).sum::<usize>()
+        });
+        self.deferred().0 + behind.sum::<usize>()
+    }
+
     /// Entries of `lane` in memory that are not settled.
     #[must_use]
     pub fn len_of(&self, lane: LaneId) -> usize {
@@ -494,8 +505,9 @@ impl Drain {
             .zip(&self.paces)
             .filter(|(sending, pace)| has_room(sending, pace))
             .filter_map(|(sending, _)| sending.admits_at(now));
-        // What lingered long enough and still did not leave waits for an event; it must not hide the next pause's end.
-        lingering.filter(|at| *at > now).chain(waiting).chain(rounds).chain(probes).chain(admitted).chain(flows).min()
+        // What is due and still did not happen waits for an event; it must not hide what is due next.
+        let all = lingering.chain(waiting).chain(rounds).chain(probes).chain(admitted).chain(flows);
+        all.filter(|at| *at > now).min()
     }
 
     /// What is to leave now, if anything: a full batch, or a smaller one where nothing is under way or its oldest entry has waited long enough.
@@ -678,6 +690,10 @@ impl Drain {
         let unsent = self.legs.get(leg).into_iter().flat_map(Sending::unsent);
         let turn = self.waiting.values().chain(unsent).filter(|item| is_its(item)).map(|item| item.turn).min()?;
         let waiting = self.waiting.extract_if(.., |_, item| item.turn == turn).map(|(_, item)| item).next();
+        let waiting = waiting.map(|mut item| {
+            self.unreserve(&mut item);
+            item
+        });
         waiting.or_else(|| self.legs.get_mut(leg)?.extract(|item| item.turn == turn).pop())
     }
 

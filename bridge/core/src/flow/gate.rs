@@ -114,6 +114,16 @@ impl Gate {
         }
     }
 
+    /// Charges every limit once for a message that is taken in although some do not admit it yet: each for the moment at which it does.
+    pub fn charge_ahead(&mut self, message: &Message, routes: &[&str], now: Instant) {
+        for (limit, limiter) in &mut self.limits {
+            for key in keys(&limit.key, message, routes) {
+                let at = limiter.ready_at(key, now);
+                limiter.take_ahead(key, now, at);
+            }
+        }
+    }
+
     /// The limits whose key a message lacks: it shares a budget with all others that lack it.
     #[must_use]
     pub fn missing_keys(&self, message: &Message) -> usize {

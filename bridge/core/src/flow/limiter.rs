@@ -103,17 +103,22 @@ impl Limiter {
 
     /// Takes one of `key`, which [`Self::ready_at`] has admitted at `now`.
     pub fn take(&mut self, key: &str, now: Instant) {
+        self.take_ahead(key, now, now);
+    }
+
+    /// Takes one of `key` for the moment `at`, which is [`Self::ready_at`] as of `now`.
+    pub fn take_ahead(&mut self, key: &str, now: Instant, at: Instant) {
         if *key == *self.overflow_key {
-            return self.overflow.take(&self.pairs, now);
+            return self.overflow.take(&self.pairs, at);
         }
         if let Some((name, budget)) = self.budgets.get_key_value(key) {
             self.whole_at.remove(&(budget.full_at(&self.pairs), Arc::clone(name)));
         } else if !self.make_room(now) {
-            return self.overflow.take(&self.pairs, now);
+            return self.overflow.take(&self.pairs, at);
         }
         let name: Arc<str> = self.budgets.get_key_value(key).map_or_else(|| key.into(), |(name, _)| Arc::clone(name));
         let budget = self.budgets.entry(Arc::clone(&name)).or_insert_with(|| self.overflow.clone());
-        budget.take(&self.pairs, now);
+        budget.take(&self.pairs, at);
         self.whole_at.insert((budget.full_at(&self.pairs), name));
     }
 

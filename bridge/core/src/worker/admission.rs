@@ -170,7 +170,7 @@ impl Admission {
             if !node.ask(now, wall, Ticket(self.ticket), cost) {
                 let blind = node.status(now).degraded_since.is_some();
                 let reason = if blind { Reason::QuotaUnavailable } else { Reason::QuotaExhausted };
-                return Some(Answer::Hold { until: node.wake_at().filter(|at| *at > now).unwrap_or_else(|| now.plus(QUOTA_LOOK)), reason });
+                return Some(Answer::Hold { until: node.wake_at(now).unwrap_or_else(|| now.plus(QUOTA_LOOK)), reason });
             }
         }
         self.gate.charge(message, &routes, now);
@@ -196,9 +196,10 @@ impl Owner {
         self.admit_arrived(now, wall);
     }
 
-    /// Takes in what waits as far as it is admitted. Once it was told to stop nothing that waits is taken in any more: the source keeps it.
+    /// Takes in what waits as far as it is admitted. Once it was told to stop nothing that waits is taken in any more: the source keeps it. While the number of
+    /// lanes changes nothing is: it would go to a lane that is being closed, or apart from others of its key.
     pub(super) fn admit_arrived(&mut self, now: Instant, wall: UnixMillis) {
-        if self.is_stopping() && self.admission.ask_at.is_some() {
+        if self.is_stopping() || self.change.holds_up() {
             return;
         }
         while self.admission.ask_at.is_none_or(|at| now >= at) {
@@ -224,7 +225,7 @@ impl Owner {
                 }
                 Answer::Hold { until, reason } => {
                     self.admission.ask_at = Some(self.hold_ends(now, until));
-                    if self.is_to_reconnect(now) && !core::mem::replace(&mut self.admission.gave_up, true) {
+                    if self.is_to_reconnect(now, reason) && !core::mem::replace(&mut self.admission.gave_up, true) {
                         self.effects.push(Effect::Reconnect);
                     }
                     if !core::mem::replace(&mut self.admission.told, true) {
@@ -247,8 +248,9 @@ impl Owner {
         hold.is_some_and(|AckHold { most, .. }| self.admission.oldest().is_some_and(|since| now.since(since) >= most))
     }
 
-    fn is_to_reconnect(&self, now: Instant) -> bool {
-        self.is_overdue(now, AckHoldAction::Reconnect)
+    /// A destination or a store that stands still is waited for as long as it takes.
+    fn is_to_reconnect(&self, now: Instant, reason: Reason) -> bool {
+        reason != Reason::StoreFull && self.is_overdue(now, AckHoldAction::Reconnect)
     }
 
     /// Whether the first that waits is to go into the log now, although a limit admits it only later, and the log may have it. What waits for the budget of the
@@ -278,12 +280,15 @@ impl Owner {
         self.admission.quota.as_mut().is_none_or(|node| node.ask(now, wall, ticket, cost))
     }
 
-    /// Takes a message into the log that will be sent `until` then. It is charged for that moment.
+    /// Takes a message into the log that will be sent `until` then. Each limit is charged for the moment at which it admits it.
     fn park_arrived(&mut self, now: Instant, wall: UnixMillis, arrived: Arrived, until: Instant, reason: Reason) {
         if let Some(first) = arrived.entries.first() {
-            self.admission.gate.charge(&first.message, &arrived.routes(), until);
+            self.admission.gate.charge_ahead(&first.message, &arrived.routes(), now);
         }
         for entry in &arrived.entries {
+            if self.rejects(entry) {
+                continue;
+            }
             self.reserved.insert(entry.id, until);
             let leg = self.leg_of(entry);
             self.effects.push(Effect::Observe(Observation::Deferred { leg, reason, entries: 1 }));

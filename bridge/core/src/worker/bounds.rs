@@ -152,6 +152,7 @@ impl Owner {
     /// Dead-letters an entry that no log has: its source holds it until the letter stands.
     pub(super) fn reject(&mut self, now: Instant, delivery: DeliveryId, entry: Arc<Entry>) {
         let leg = self.leg_of(&entry);
+        self.reserved.remove(&entry.id);
         let mut item = Item {
             origin: Origin::Held(delivery),
             turn: 0,

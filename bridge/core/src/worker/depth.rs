@@ -35,10 +35,11 @@ impl Owner {
         self.full_until.iter().all(Option::is_none) && !self.depth_is_unknown()
     }
 
-    /// Whether nothing is taken in because the outbox of a route is full. How its connections are the source may tell all the same.
+    /// Whether nothing is taken in because the outbox of a route is full, or because something waits until a limit admits it. How its connections are the source may
+    /// tell all the same.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        !self.has_depth()
+        !self.has_depth() || !self.admission.is_empty() || !self.has_room_to_defer()
     }
 
     /// Whether nothing was read yet of what former owners left.

@@ -254,7 +254,7 @@ impl Owner {
             self.mail.wake_at().filter(|_| self.stage == Stage::Running),
             self.change.wake_at(),
             self.spill.wake_at(),
-            self.admission.quota.as_ref().and_then(crate::flow::quota::Node::wake_at).filter(|_| self.stage == Stage::Running),
+            self.admission.quota.as_ref().and_then(|node| node.wake_at(now)).filter(|_| self.stage == Stage::Running),
             self.admission.wake_at().filter(|_| self.stage == Stage::Running),
             self.depth_wake_at().filter(|_| self.stage == Stage::Running),
             until,
@@ -497,6 +497,7 @@ impl Owner {
         if self.is_open() && self.admission.is_due() {
             self.admit_arrived(now, wall);
             self.write(now, wall);
+            self.send(now, wall);
         }
         self.watch_depth(now);
         // What came to its end just now, without anything having to be waited for.

@@ -16,7 +16,7 @@ impl Owner {
         }
         let over = self.is_over(now);
         // What a limit makes wait is not waited for: the log has it, or its source.
-        let sent = self.drain.len() == self.drain.deferred().0;
+        let sent = self.drain.len() == self.drain.kept_by_limits();
         let held = self.waiting.len() > 0 || self.drain.held() > 0 && !sent;
         if !self.source_closed && (self.pending() == 0 && !held || over) {
             self.source_closed = true;

@@ -1,8 +1,9 @@
 //! Limits: what is held waits with everything behind it, unacknowledged; what is dropped is counted and done with in its turn; nothing is lost.
 
-use crate::support::{Rig, Store, at_ms, message, ms, options};
+use crate::support::{Rig, Store, at_ms, fault, message, ms, options};
 use causeway_core::flow::{Limit, LimitKey, Mode, OVERFLOW_KEY, OnExceed, Pairs, Reason};
 use causeway_core::message::Message;
+use causeway_core::outcome::{FaultCode, Outcome};
 use causeway_core::units::Instant;
 use causeway_core::worker::options::{AckHold, AckHoldAction, OwnerOptions};
 use causeway_core::worker::{Event, Observation};
@@ -292,4 +293,58 @@ fn what_is_parked_and_given_up_with_its_connection_leaves_nothing_behind() {
     rig.run_to_rest();
     assert!(rig.owner.wants_input());
     assert_eq!((rig.owner.status(rig.wall()).deferred, rig.store.unsettled().len()), (0, 0));
+}
+
+/// A message that waits when the number of lanes changes goes to the lane that it has afterwards.
+#[test]
+fn what_waits_at_the_door_survives_a_change_of_lanes() {
+    let refuses = || Outcome::NotDone(fault(FaultCode::Unavailable));
+    let mut former = Rig::opened(OwnerOptions { lanes: 4, ..options(1) }, Store::default());
+    former.on_send = Box::new(move |_, _| refuses());
+    former.deliver("in", on("a", "a"));
+    former.run_for(ms(50));
+    let limits = vec![limit(LimitKey::Connection, "1:10", OnExceed::Hold)];
+    let mut rig = former.successor(OwnerOptions { lanes: 2, limits, ..options(2) });
+    rig.on_send = Box::new(move |_, _| refuses());
+    rig.event(Event::Tick);
+    rig.run_for(ms(5_000));
+    assert!(rig.owner.wants_input());
+    rig.deliver("in", on("b", "b"));
+    rig.deliver("in", on("c", "c"));
+    assert_eq!(rig.owner.waiting_for_admission(), 1);
+    rig.on_send = Box::new(|_, _| Outcome::Done(()));
+    rig.run_for(ms(30_000));
+    rig.run_to_rest();
+    assert_eq!(rig.store.record.map(|record| record.lanes), Some(2));
+    assert_eq!((rig.delivered.len(), acknowledged(&rig), rig.owner.waiting_for_admission()), (3, 2, 0));
+}
+
+/// What a limit admits only later is charged to the others now: they go on admitting.
+#[test]
+fn what_is_parked_takes_no_more_of_other_limits_than_it_is() {
+    let hold = AckHold { most: ms(1_000), then: AckHoldAction::Park };
+    let limits = vec![limit(LimitKey::Connection, "10:1", OnExceed::Hold), limit(LimitKey::Topic, "1:60", OnExceed::Hold)];
+    let mut rig = Rig::opened(OwnerOptions { ack_hold: Some(hold), ..limited(limits) }, Store::default());
+    rig.deliver("in", on("hot", "1"));
+    rig.deliver("in", on("hot", "2"));
+    rig.run_for(ms(1_500));
+    assert_eq!((rig.owner.waiting_for_admission(), acknowledged(&rig)), (0, 2), "it is parked");
+    rig.deliver("in", on("other", "3"));
+    rig.run_for(ms(1_500));
+    assert_eq!((rig.owner.waiting_for_admission(), rig.delivered.len()), (0, 2), "the connection's budget is nearly whole");
+    rig.run_for(ms(60_000));
+    rig.run_to_rest();
+    assert_eq!(rig.delivered.len(), 3);
+}
+
+/// Once it was told to stop, an answer of a budget lets nothing in any more.
+#[test]
+fn what_waits_when_it_is_told_to_stop_stays_with_the_source() {
+    let mut rig = Rig::opened(limited(vec![limit(LimitKey::Connection, "1:10", OnExceed::Hold)]), Store::default());
+    rig.deliver("in", message("a"));
+    rig.deliver("in", message("b"));
+    let drain_until = rig.now.plus(ms(60_000));
+    rig.event(Event::Shutdown { drain_until });
+    rig.run_to_rest();
+    assert_eq!((acknowledged(&rig), rig.delivered.len()), (1, 1));
 }

@@ -79,7 +79,7 @@ async fn flow_four_workers_stay_within_one_budget_with_its_store_and_without() {
     let charged = seen.last().unwrap().charged;
     assert!(charged >= RATE * 8.0, "the budget is used: {charged} in {after} s");
     assert!(drawn / after <= 12.0, "{drawn} draws in {after} s");
-    let reached = run.cluster().unwrap().members[0].worker.session().await.unwrap()["quota"].clone();
+    let reached = run.cluster().unwrap().members[0].worker.shown().await.unwrap()["quota"].clone();
     assert!(reached["reached_since"].is_u64() && reached["rate"] == "100:1", "{reached}");
 
     // Only the budget is cut off: what is admitted goes on its way.

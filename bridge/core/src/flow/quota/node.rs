@@ -46,6 +46,14 @@ pub struct NodeOptions {
     pub notice: Duration,
 }
 
+/// What was granted, until it is fetched.
+#[derive(Clone, Copy, Debug)]
+struct Grant {
+    cost: u64,
+    /// Tokens of the budget were charged for it.
+    metered: bool,
+}
+
 /// What a charge is known by, until it is granted or given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
@@ -189,7 +197,7 @@ pub struct Node {
     outage: Option<Outage>,
     nodes: u32,
     waiting: VecDeque<(Ticket, u64)>,
-    granted: BTreeMap<Ticket, u64>,
+    granted: BTreeMap<Ticket, Grant>,
     notice: Notice,
     raised: bool,
     stopped: bool,
@@ -243,8 +251,18 @@ impl Node {
     /// The charge is not wanted any more. What was granted and not fetched stays with the node.
     pub fn give_up(&mut self, ticket: Ticket) {
         self.waiting.retain(|(waiting, _)| *waiting != ticket);
-        if let Some(cost) = self.granted.remove(&ticket) {
+        if let Some(grant) = self.granted.remove(&ticket) {
+            self.take_back(grant);
+        }
+    }
+
+    /// A grant that nobody fetched. What was granted without a budget is none.
+    fn take_back(&mut self, Grant { cost, metered }: Grant) {
+        if metered {
             self.local = self.local.saturating_add(cost);
+            self.counters.charged = self.counters.charged.saturating_sub(cost);
+        } else {
+            self.counters.unmetered = self.counters.unmetered.saturating_sub(cost);
         }
     }
 
@@ -257,10 +275,10 @@ impl Node {
                 let tokens = self.returning.take().unwrap_or_default();
                 match outcome {
                     Outcome::Done(true) => self.counters.returned += tokens,
-                    // It certainly stands as before.
-                    Outcome::NotDone(_) => self.local = self.local.saturating_add(tokens),
+                    // It certainly stands as before. Who stops tries once.
+                    Outcome::NotDone(_) if !self.stopped => self.local = self.local.saturating_add(tokens),
                     // Forgotten: less is admitted once, and never more.
-                    Outcome::Done(false) | Outcome::Unknown(_) => {}
+                    Outcome::Done(false) | Outcome::NotDone(_) | Outcome::Unknown(_) => {}
                 }
             }
             QuotaReply::Looked(looked) => {
@@ -289,7 +307,12 @@ impl Node {
             self.credit(now, tokens);
         }
         self.serve(now);
-        if !self.stopped {
+        if self.stopped {
+            // What a draw brought that was under way.
+            if self.outage.is_none() {
+                self.returns(self.local);
+            }
+        } else {
             self.give_back(now);
             self.draw(now, wall);
             self.look(now);
@@ -300,7 +323,7 @@ impl Node {
     pub fn stop(&mut self) {
         self.stopped = true;
         self.waiting.clear();
-        self.local = self.local.saturating_add(core::mem::take(&mut self.granted).into_values().sum());
+        core::mem::take(&mut self.granted).into_values().for_each(|grant| self.take_back(grant));
         if self.outage.is_none() {
             self.returns(self.local);
         }
@@ -318,7 +341,7 @@ impl Node {
 
     /// When to settle again although nothing happened.
     #[must_use]
-    pub fn wake_at(&self) -> Option<Instant> {
+    pub fn wake_at(&self, now: Instant) -> Option<Instant> {
         if self.stopped {
             return None;
         }
@@ -334,6 +357,8 @@ impl Node {
         ]
         .into_iter()
         .flatten()
+        // What is due and still did not happen waits for an answer; it must not hide what is due next.
+        .filter(|at| *at > now)
         .min()
     }
 
@@ -429,11 +454,12 @@ impl Node {
     /// Grants what waits, in its order.
     fn serve(&mut self, now: Instant) {
         while let Some(&(ticket, cost)) = self.waiting.front() {
+            let unmetered = self.counters.unmetered;
             if !self.pay(now, cost) {
                 return;
             }
             self.waiting.pop_front();
-            self.granted.insert(ticket, cost);
+            self.granted.insert(ticket, Grant { cost, metered: self.counters.unmetered == unmetered });
         }
     }
 

@@ -212,7 +212,7 @@ fn q_5_a_spent_budget_is_left_alone_for_50_ms() {
         node.settle(at(ms), wall(ms));
         assert!(draw_of(&mut node).is_none(), "{ms}");
     }
-    assert_eq!(node.wake_at(), Some(at(50)));
+    assert_eq!(node.wake_at(at(0)), Some(at(50)));
     node.settle(at(60), wall(60));
     assert!(draw_of(&mut node).is_some());
 }
@@ -370,7 +370,7 @@ fn m_39_an_idle_node_looks_at_the_store() {
     node.settle(at(0), wall(0));
     assert_eq!(node.take_calls(), [QuotaCall::Look]);
     node.reply(at(5), wall(5), QuotaReply::Looked(Outcome::Done(None)));
-    assert_eq!(node.wake_at(), Some(at(1_005)));
+    assert_eq!(node.wake_at(at(5)), Some(at(1_005)));
     node.settle(at(1_005), wall(1_005));
     assert_eq!(node.take_calls(), [QuotaCall::Look]);
     node.reply(at(1_505), wall(1_505), QuotaReply::Looked(Outcome::Unknown(gone())));
