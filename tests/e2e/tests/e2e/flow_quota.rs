@@ -94,7 +94,9 @@ async fn flow_four_workers_stay_within_one_budget_with_its_store_and_without() {
     watch(&mut run, began, &mut seen, async |run, _| run.consumer.has_all(0..MESSAGES).await).await;
     holds(&seen);
 
-    // What arrived is what was charged.
+    // What arrived is what was charged, as each tells within a second.
+    watch(&mut run, began, &mut seen, async |run, _| sum(run, CHARGED).await >= COST * MESSAGES as f64).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(sum(&mut run, CHARGED).await, COST * MESSAGES as f64);
     let (account, log) = run.settle().await.unwrap();
     assert_eq!((account.published, account.unique, account.lost), (MESSAGES, MESSAGES, 0), "{account:#?}\n{log}");
