@@ -5,6 +5,7 @@ import { fileURLToPath } from "node:url";
 import { App, Stack } from "aws-cdk-lib";
 import { Match, Template } from "aws-cdk-lib/assertions";
 import type { IAlarmAction } from "aws-cdk-lib/aws-cloudwatch";
+import { dropsOnPurpose } from "../lib/constructs/alarm-specs.ts";
 import { BridgeAlarms } from "../lib/constructs/alarms.ts";
 import { BridgeDashboard } from "../lib/constructs/dashboard.ts";
 import { registeredMetrics } from "../lib/metric-registry.ts";
@@ -143,7 +144,7 @@ interface AlarmProperties {
 
 const notify: IAlarmAction = { bind: () => ({ alarmActionArn: "arn:aws:sns:us-east-1:123456789012:oncall" }) };
 
-function build() {
+function build(more: { dropsOnPurpose?: boolean } = {}) {
   const stack = new Stack(new App({ builtinCloudFormationValidation: false }), "Test");
   const services = { clusterName: "cluster", controlServiceName: "control", workerServiceName: "workers" };
   const sessions = [
@@ -166,6 +167,7 @@ function build() {
     housekeeping: { functionName: "housekeeping", intervalMinutes: 5, deadLetterQueueName: "scheduler-dlq" },
     redrive: { functionName: "redrive" },
     actions: [notify],
+    ...more,
   });
   new BridgeDashboard(stack, "Dashboard", { bridgeId: "telemetry", alarms, sessions, ...services });
   const template = Template.fromStack(stack);
@@ -311,6 +313,19 @@ describe("alarms", () => {
       "telemetry-NoLeaseHolder-second",
     ]);
     for (const name of built.alarms.deploymentAlarmNames) assert.ok(names.includes(name), name);
+  });
+
+  test("roll nothing back for what the configuration drops on purpose, and tell it all the same", () => {
+    const { alarms, found } = build({ dropsOnPurpose: true });
+    assert.ok(!alarms.deploymentAlarmNames.includes("telemetry-MessagesDropped"));
+    assert.equal(alarms.deploymentAlarmNames.length, 2);
+    assert.ok(found.some(({ AlarmName }) => AlarmName === "telemetry-MessagesDropped"));
+    assert.ok(dropsOnPurpose({ flow: { limits: [{ enabled: true, on_exceed: "drop" }] } }));
+    assert.ok(dropsOnPurpose({ flow: { outbound: { pace: "100:1" } } }));
+    assert.ok(dropsOnPurpose({ flow: { store: { on_full: "drop_oldest" } } }));
+    assert.ok(!dropsOnPurpose({}));
+    const idle = { limits: [{ on_exceed: "drop" as const }, { enabled: true }], outbound: { pace: "" } };
+    assert.ok(!dropsOnPurpose({ flow: { ...idle, store: { on_full: "hold" } } }));
   });
 
   test("are combined into one that keeps quiet while a deployment runs", () => {

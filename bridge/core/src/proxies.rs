@@ -9,11 +9,13 @@ use ipnet::IpNet;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Proxies(Vec<IpNet>);
 
-/// Reads a network, such as `10.0.0.0/8`, or one address. `None`: neither, or one that everybody is in.
+/// Reads a network, such as `10.0.0.0/8`, or one address. `None`: neither, or one that everybody is in, or one of IPv4 addresses written as IPv6 (`::ffff:10.0.0.0/104`):
+/// addresses are compared as what they are, so nobody would ever be in it.
 #[must_use]
 pub fn network(text: &str) -> Option<IpNet> {
     let read = IpNet::from_str(text).or_else(|_| IpAddr::from_str(text).map(IpNet::from)).ok()?;
-    (read.prefix_len() > 0).then(|| read.trunc())
+    let mapped = matches!(read.trunc().addr(), IpAddr::V6(address) if address.to_ipv4_mapped().is_some());
+    (read.prefix_len() > 0 && !mapped).then(|| read.trunc())
 }
 
 impl Proxies {
@@ -86,7 +88,7 @@ mod tests {
     fn a_network_is_read_in_either_form_and_never_everybody() {
         assert_eq!(network("10.1.2.3/8").unwrap().to_string(), "10.0.0.0/8");
         assert_eq!(network("2001:db8::1").unwrap().to_string(), "2001:db8::1/128");
-        for text in ["", "10.0.0.0/33", "10.0.0/8", "proxy.example.com", "0.0.0.0/0", "::/0"] {
+        for text in ["", "10.0.0.0/33", "10.0.0/8", "proxy.example.com", "0.0.0.0/0", "::/0", "::ffff:10.0.0.0/104", "::ffff:10.0.0.1"] {
             assert_eq!(network(text), None, "{text}");
         }
     }

@@ -8,6 +8,7 @@ import {
   Metric,
   TreatMissingData,
 } from "aws-cdk-lib/aws-cloudwatch";
+import type { BridgeConfig } from "../config/model.ts";
 import { bridgeMetric } from "../metric-registry.ts";
 
 /** What the alarms have to know about a session. */
@@ -87,6 +88,18 @@ export interface BridgeAlarmsProps {
    * @default 100000
    */
   readonly outboxDepth?: number;
+  /**
+   * Whether the configuration drops messages on purpose, as {@link dropsOnPurpose} tells: then `MessagesDropped` rolls no deployment back.
+   *
+   * @default false
+   */
+  readonly dropsOnPurpose?: boolean;
+}
+
+/** Whether messages are dropped because the configuration says how many may pass: by a limit, by the pace, or by a key that is full. */
+export function dropsOnPurpose({ flow }: BridgeConfig): boolean {
+  const byLimit = (flow?.limits ?? []).some(({ enabled, on_exceed }) => enabled === true && on_exceed === "drop");
+  return byLimit || (flow?.outbound?.pace ?? "") !== "" || flow?.store?.on_full === "drop_oldest";
 }
 
 /** Which row of the dashboard an alarm belongs to. */

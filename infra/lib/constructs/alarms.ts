@@ -34,7 +34,7 @@ export class BridgeAlarms extends Construct {
   public readonly unavailable: CompositeAlarm;
   /** What keeps {@link unavailable} quiet: a deployment is running. */
   public readonly deploymentRunning: Alarm;
-  /** Literal names of the alarms that end a deployment and roll it back. */
+  /** Literal names of the alarms that end a deployment and roll it back; `MessagesDropped` only where the configuration drops nothing on purpose. */
   public readonly deploymentAlarmNames: readonly string[];
 
   readonly #props: BridgeAlarmsProps;
@@ -50,8 +50,9 @@ export class BridgeAlarms extends Construct {
     this.deploymentRunning = this.#make(specs.deploymentRunning(), []);
     this.alarms = this.#made;
     this.unavailable = this.#composite();
+    const ending = ["NoLeaseHolder", ...(props.dropsOnPurpose === true ? [] : ["MessagesDropped"])];
     this.deploymentAlarmNames = this.#made
-      .filter(({ entry }) => entry === "NoLeaseHolder" || entry === "MessagesDropped")
+      .filter(({ entry }) => ending.includes(entry))
       .map(({ entry, alarm }) => this.#names.get(alarm) ?? entry);
   }
 

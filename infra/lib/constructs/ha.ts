@@ -16,6 +16,7 @@ import {
 } from "../config-document.ts";
 import type { TableRole } from "../operations.ts";
 import { ADMIN_API_KEY, AdminKey, namesAdminKey } from "./admin-key.ts";
+import { dropsOnPurpose } from "./alarm-specs.ts";
 import { BridgeAlarms, type BridgeAlarmsProps } from "./alarms.ts";
 import { BaselineSeeds } from "./baseline.ts";
 import { ConfigDelivery } from "./config-delivery.ts";
@@ -344,7 +345,8 @@ export class CausewayDynamoDBHA extends Construct {
       ...this.movedBack(props.redriveQueueDeadLetters),
     });
     if (props.alarms !== false) {
-      this.alarms = new BridgeAlarms(this, "Alarms", { ...this.watched(), ...props.alarms });
+      const drops = dropsOnPurpose(this.document.value);
+      this.alarms = new BridgeAlarms(this, "Alarms", { ...this.watched(), dropsOnPurpose: drops, ...props.alarms });
       this.dashboard = new BridgeDashboard(this, "Dashboard", { ...this.watched(), alarms: this.alarms });
     }
     const watching = [...(this.alarms?.deploymentAlarmNames ?? []), ...(props.deploymentAlarmNames ?? [])];

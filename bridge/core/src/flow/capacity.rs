@@ -1,13 +1,14 @@
 //! What a configuration can come to need at most, of memory and of its stores: each bound with the arithmetic behind it.
 //!
-//! They are worst cases: every window full, of messages as large as may be, and every key at its limit. A worker needs less almost all the time.
+//! They are worst cases: every window full, of messages as large as may be, and every key at its limit. A worker needs less almost all the time. What the program needs
+//! besides (its code, tasks, connections, the keys' own text) is in no sum.
 
 use crate::config::Config;
-use crate::config::model::{LimitMode, LimitScope};
+use crate::config::model::{LimitAction, LimitMode, LimitScope};
 use crate::flow::Pairs;
 use crate::worker::options::MEMORY_BYTES;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What one admission, or one bucket, takes in memory, in bytes.
 pub const ADMISSION_BYTES: u64 = 8;
@@ -30,10 +31,14 @@ pub enum Resource {
 pub enum Taker {
     /// What a broker may hand over ahead of acknowledgements.
     ReceiveWindow,
+    /// Messages of quality of service 0 that wait to be taken in: no window bounds those.
+    Loose,
     /// Entries on their way through an owner loop.
     Entries,
-    /// Budgets of a limit by key.
+    /// Budgets of a limit or of the pace.
     Budgets,
+    /// What an MQTT connection was given to send and has not written.
+    Unwritten,
     /// Messages that wait in the outbox.
     Waiting,
 }
@@ -81,6 +86,14 @@ pub fn bounds(config: &Config) -> Vec<Bound> {
                 formula: format!("receive_maximum {window} x largest packet {packet} B"),
                 bytes: Some(product(1, window, packet)),
             });
+            let loose = u64::from(config.flow.inbound.qos0_buffer_messages);
+            all.push(Bound {
+                resource: Resource::Memory,
+                taker: Taker::Loose,
+                place: format!("sessions ({})", session.id),
+                formula: format!("qos0_buffer_messages {loose} x largest packet {packet} B"),
+                bytes: Some(product(1, loose, packet)),
+            });
         }
     }
     all.extend(loops.keys().map(|name| Bound {
@@ -91,18 +104,28 @@ pub fn bounds(config: &Config) -> Vec<Bound> {
         bytes: Some(MEMORY_BYTES as u64),
     }));
     all.extend(budgets(config, loops.len() as u64));
+    all.extend(pace(config));
+    all.extend(unwritten(config));
     all.extend(waiting(config));
     all.sort_by_key(|bound| (bound.resource, bound.taker));
     all
 }
 
-/// Each owner loop has budgets of its own.
+/// Legs: each binding of each route.
+fn legs(config: &Config) -> u64 {
+    config.routes.iter().map(|route| route.bindings.len() as u64).sum()
+}
+
+/// Each owner loop has budgets of its own, and each leg has those of what is parked.
 fn budgets(config: &Config, loops: u64) -> Vec<Bound> {
     let limits = config.flow.limits.iter().enumerate().filter(|(_, limit)| limit.enabled);
     let bound = |(index, limit): (usize, &crate::config::model::FlowLimit)| {
         let pairs = Pairs::parse(&limit.pairs).ok()?;
+        let parks = limit.action() == LimitAction::Park;
+        let (owners, whose) = if parks { (legs(config), "legs") } else { (loops, "owner loops") };
         let keys = match limit.scope {
             LimitScope::Key => u64::from(limit.max_keys),
+            LimitScope::Route if parks => 1,
             LimitScope::Route => config.routes.len() as u64,
             LimitScope::Connection => 1,
         };
@@ -114,11 +137,38 @@ fn budgets(config: &Config, loops: u64) -> Vec<Bound> {
             resource: Resource::Memory,
             taker: Taker::Budgets,
             place: format!("flow.limits[{index}]"),
-            formula: format!("{loops} owner loops x {keys} keys x {each} {what} x {ADMISSION_BYTES} B"),
-            bytes: Some(product(loops.saturating_mul(keys), each, ADMISSION_BYTES)),
+            formula: format!("{owners} {whose} x {keys} keys x {each} {what} x {ADMISSION_BYTES} B"),
+            bytes: Some(product(owners.saturating_mul(keys), each, ADMISSION_BYTES)),
         })
     };
     limits.filter_map(bound).collect()
+}
+
+/// Each leg has a budget of the pace.
+fn pace(config: &Config) -> Option<Bound> {
+    let (pairs, legs) = (Pairs::parse(&config.flow.outbound.pace).ok()?, legs(config));
+    let each = u64::from(pairs.largest_count());
+    Some(Bound {
+        resource: Resource::Memory,
+        taker: Taker::Budgets,
+        place: "flow.outbound.pace".to_owned(),
+        formula: format!("{legs} legs x {each} admissions x {ADMISSION_BYTES} B"),
+        bytes: Some(product(legs, each, ADMISSION_BYTES)),
+    })
+}
+
+/// Senders of one session share its connection. The message with which the mark is passed stands in it whole.
+fn unwritten(config: &Config) -> Vec<Bound> {
+    let sessions: BTreeSet<_> = config.senders.iter().filter_map(|sender| Some(sender.mqtt()?.session)).collect();
+    let (high, largest) = (config.sender_flow().high_water, config.largest_payload());
+    let bound = |session| Bound {
+        resource: Resource::Memory,
+        taker: Taker::Unwritten,
+        place: format!("senders to {session}"),
+        formula: format!("high_water_bytes {high} and one message of {largest} B"),
+        bytes: Some(high.saturating_add(largest)),
+    };
+    sessions.into_iter().map(bound).collect()
 }
 
 /// What may wait in the outbox, of each route that has one.
@@ -139,7 +189,7 @@ fn waiting(config: &Config) -> Vec<Bound> {
     logged.map(bound).collect()
 }
 
-/// How much memory all bounds come to, in bytes.
+/// How much memory all these bounds come to, in bytes.
 #[must_use]
 pub fn memory(bounds: &[Bound]) -> u64 {
     total(bounds, |bound| bound.resource == Resource::Memory)
@@ -165,7 +215,7 @@ pub fn warnings(bounds: &[Bound], limit: u64) -> Vec<String> {
     let all = memory(bounds);
     if all > limit {
         warnings.push(format!(
-            "with every window full of messages as large as may be this takes {} MiB, more than the {} MiB that this process has: lower receive_maximum or max_payload_bytes, or give it more",
+            "with every window full of messages as large as may be this takes {} MiB, more than the {} MiB that this process has: lower receive_maximum, qos0_buffer_messages or max_payload_bytes, or give it more",
             mebibytes(all),
             mebibytes(limit)
         ));
@@ -201,10 +251,43 @@ mod tests {
         let bytes = |taker: Taker| all.iter().filter(|bound| bound.taker == taker).map(|bound| bound.bytes).collect::<Vec<_>>();
         let mqtt = config.sessions[0].mqtt();
         assert_eq!(bytes(Taker::ReceiveWindow), [Some(u64::from(mqtt.receive_maximum) * u64::from(mqtt.max_packet_bytes))]);
+        assert_eq!(bytes(Taker::Loose), [Some(1_000 * u64::from(mqtt.max_packet_bytes))]);
+        assert_eq!(bytes(Taker::Unwritten), []);
         assert_eq!(bytes(Taker::Entries), [Some(16 * 1024 * 1024)]);
         assert_eq!(bytes(Taker::Budgets), [Some(1_000 * 300 * 8), Some(1_000 * 2 * 8)]);
         assert_eq!(bytes(Taker::Waiting), [None]);
         assert_eq!(memory(&all), all.iter().filter_map(|bound| bound.bytes).sum::<u64>());
+    }
+
+    #[test]
+    fn what_is_parked_or_paced_has_budgets_of_each_leg() {
+        let paced = config(
+            "flow:\n  outbound: { pace: \"200:1\" }\n  inbound: { qos0_buffer_messages: 7 }\n  limits:\n    - { enabled: true, key: topic, pairs: \"10:1\", max_keys: 5 }\n    - { enabled: true, key: topic, pairs: \"10:1\", max_keys: 5, on_exceed: hold }\n    - { enabled: true, scope: route, pairs: \"30:1\", on_exceed: park }\n",
+        );
+        let two_legs = {
+            let mut config = paced;
+            let more = config.routes[0].bindings[0].clone();
+            config.routes[0].bindings.push(more);
+            config
+        };
+        let all = bounds(&two_legs);
+        let of = |taker: Taker| all.iter().filter(|bound| bound.taker == taker).map(|bound| bound.bytes).collect::<Vec<_>>();
+        assert_eq!(of(Taker::Budgets), [Some(2 * 5 * 10 * 8), Some(5 * 10 * 8), Some(2 * 30 * 8), Some(2 * 200 * 8)]);
+        assert_eq!(of(Taker::Loose), [Some(7 * u64::from(two_legs.sessions[0].mqtt().max_packet_bytes))]);
+    }
+
+    #[test]
+    fn senders_of_one_session_share_what_its_connection_has_not_written() {
+        let mut config = config("");
+        let session = config.sessions[0].id.clone();
+        for _ in 0..2 {
+            let mut sender = config.senders[0].clone();
+            (sender.transport, sender.session_id) = (None, Some(session.clone()));
+            config.senders.push(sender);
+        }
+        let all = bounds(&config);
+        let unwritten: Vec<_> = all.iter().filter(|bound| bound.taker == Taker::Unwritten).map(|bound| bound.bytes).collect();
+        assert_eq!(unwritten, [Some(1_310_720 + config.largest_payload())]);
     }
 
     #[test]

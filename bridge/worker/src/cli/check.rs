@@ -88,7 +88,8 @@ fn capacity_table(bounds: &[Bound]) -> String {
     if bounds.is_empty() {
         return String::new();
     }
-    let mut text = format!("\nat most, in each process: {} of memory\n", size(Some(capacity::memory(bounds))));
+    let mut text =
+        format!("\nat most, of these windows and budgets, in each process: {} of memory\n", size(Some(capacity::memory(bounds))));
     for bound in bounds {
         let of = match bound.resource {
             Resource::Memory => "memory",
@@ -153,7 +154,7 @@ mod tests {
     fn what_a_configuration_can_come_to_need_is_told() {
         let (text, code) = check("fixtures/valid/standalone_sqlite.yaml", false);
         assert_eq!(code, 0, "{text}");
-        assert!(text.contains("at most, in each process: 204 MiB of memory"), "{text}");
+        assert!(text.contains("at most, of these windows and budgets, in each process: 579 MiB of memory"), "{text}");
         assert!(text.contains("sessions (broker): receive_maximum 500 x largest packet 393216 B"), "{text}");
         assert!(text.contains("outbox  unbounded  routes (main): max_outbox_depth is not set"), "{text}");
         let answer: serde_json::Value = serde_json::from_str(&check("fixtures/valid/standalone_sqlite.yaml", true).0).unwrap();

@@ -260,7 +260,6 @@ fn control_of(
     })
 }
 
-/// Says at every start what a failover may cost at most, whether an objective is declared or not.
 /// Says where the configuration can come to need more memory than this process has.
 fn warn_of_capacity(config: &Config) {
     let Some(limit) = memory_limit() else { return };
@@ -277,6 +276,7 @@ fn memory_limit() -> Option<u64> {
     told.trim().parse().ok().filter(|limit| *limit < 1 << 50)
 }
 
+/// Says at every start what a failover may cost at most, whether an objective is declared or not.
 fn log_budgets(config: &Config) {
     let seconds = |nanos: Nanos| Duration::from_nanos(nanos.unsigned_abs()).as_secs_f64();
     for session in config.budgets() {

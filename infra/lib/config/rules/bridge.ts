@@ -1,5 +1,5 @@
-import { isIP } from "node:net";
 /** Rules of `bridge` and `http`. */
+import { isIP } from "node:net";
 import { SECOND } from "../../budget.ts";
 import { type Http, isHttpUrl, isSecretPlace, nanos, optionalNanos } from "../model.ts";
 import type { Check } from "./check.ts";
@@ -195,7 +195,7 @@ function http(check: Check): void {
       "E_TRUSTED_PROXY",
       "http.trusted_proxies",
       `\`${wrong}\` is no network of proxies: anybody in it may say where a request comes from`,
-      "name the networks of the load balancer, such as `10.0.0.0/16`, or single addresses",
+      "name the networks of the load balancer, such as `10.0.0.0/16`, or single addresses, those of IPv4 as such",
     );
   }
   if ((http.tls_cert_file === undefined) !== (http.tls_key_file === undefined)) {
@@ -231,10 +231,12 @@ function canonical(address: string): string {
   return address.replace(/^localhost:/, "127.0.0.1:");
 }
 
-/** A network, or one address; not one that everybody is in. */
+/** A network, or one address; not one that everybody is in, and none of IPv4 addresses written as IPv6, in which nobody would ever be found. */
 function isNetwork(text: string): boolean {
   const [address = "", length, more] = text.split("/");
   const bits = { 0: 0, 4: 32, 6: 128 }[isIP(address)] ?? 0;
   if (bits === 0 || address.includes("%") || more !== undefined) return false;
+  const mapped = bits === 128 && /^\[::ffff:[0-9a-f]+:[0-9a-f]+\]$/.test(new URL(`http://[${address}]`).hostname);
+  if (mapped && (length === undefined || Number(length) >= 96)) return false;
   return length === undefined || (/^(0|[1-9]\d{0,2})$/.test(length) && Number(length) >= 1 && Number(length) <= bits);
 }

@@ -209,7 +209,7 @@ fn http(check: &mut Check<'_>) {
             "http.trusted_proxies",
             &[],
             format!("`{wrong}` is no network of proxies: anybody in it may say where a request comes from"),
-            "name the networks of the load balancer, such as `10.0.0.0/16`, or single addresses",
+            "name the networks of the load balancer, such as `10.0.0.0/16`, or single addresses, those of IPv4 as such",
         );
     }
     if http.tls_cert_file.is_some() != http.tls_key_file.is_some() {

@@ -1,5 +1,5 @@
 /** Rules of `flow.inbound`. */
-import { isClustered, optionalNanos } from "../../model.ts";
+import { isClustered, isDurable, optionalNanos } from "../../model.ts";
 import type { Check } from "../check.ts";
 
 const UNSHARE_AFTER = "flow.inbound.unshare_after";
@@ -41,6 +41,33 @@ function ackHold(check: Check): void {
       "what is parked is kept in the outbox, and there is none",
       "configure `stores.outbox`, or write `ack_hold_action: disconnect`",
       ["stores.outbox"],
+    );
+  }
+  if (inbound?.ack_hold_action === "disconnect") disconnect(check, inbound);
+}
+
+/** The broker has to keep what comes again by the next connection, and there has to be time for a limit to admit it. */
+function disconnect(check: Check, inbound: Inbound): void {
+  const at = "flow.inbound.ack_hold_action";
+  if (optionalNanos(inbound.ack_hold_max) === 0n) {
+    check.error(
+      "E_ACK_HOLD_MAX",
+      "flow.inbound.ack_hold_max",
+      "every message that a limit holds would end the connection at once, and again by the next one",
+      "write a duration such as `60s`, or `ack_hold_action: park`",
+      [at],
+    );
+  }
+  const { sessions = [], receivers = [], routes = [] } = check.config;
+  const feeds = (session: string | undefined) =>
+    receivers.some(({ id, session_id }) => session_id === session && routes.some((route) => route.receiver_id === id));
+  if (sessions.some((session) => !isDurable(session.session_mode) && feeds(session.id))) {
+    check.error(
+      "E_ACK_HOLD_EPHEMERAL",
+      at,
+      "the broker forgets an ephemeral session with its connection, and what is held with it: nothing would come again",
+      "write `session_mode: persistent`, or `ack_hold_action: park`",
+      ["sessions", "receivers", "routes"],
     );
   }
 }

@@ -1,4 +1,5 @@
 /** Rules of `flow.outbound`. */
+import { SECOND } from "../../../budget.ts";
 import { optionalNanos } from "../../model.ts";
 import type { Check } from "../check.ts";
 import { checkPairs } from "./pairs.ts";
@@ -57,4 +58,23 @@ export function checkOutbound(check: Check): void {
   }
   check.range(`${AT}.resume.max_retries`, resume.max_retries, 0, 100);
   check.positive(`${AT}.visibility_extend`, outbound.visibility_extend);
+  visibilityExtend(check, optionalNanos(outbound.visibility_extend) ?? 0n);
+}
+
+/** No message is hidden anew before it was received. */
+function visibilityExtend(check: Check, extend: bigint): void {
+  if (extend === 0n) return;
+  const timeouts = (check.config.receivers ?? [])
+    .filter(({ transport, options }) => transport === "sqs" && options?.auto_extend !== false)
+    .map(({ options }) => (options?.visibility_timeout as number | undefined) ?? 30);
+  const shortest = Math.min(...timeouts);
+  if (timeouts.length > 0 && extend + SECOND > BigInt(shortest) * SECOND) {
+    check.error(
+      "E_VISIBILITY_EXTEND",
+      `${AT}.visibility_extend`,
+      `must be at least a second below the visibility_timeout of every queue that is received from, the shortest of which is ${shortest}s`,
+      "lower it, raise visibility_timeout, or leave it out for two thirds of that",
+      ["receivers"],
+    );
+  }
 }

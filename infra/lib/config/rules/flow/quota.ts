@@ -30,13 +30,17 @@ export function checkQuota(check: Check): void {
     if (rate.includes(",")) {
       const remedy = "write one, such as `1000:1`; further limits go to `flow.limits`";
       check.error("E_QUOTA_PAIRS", "flow.quota.rate", "a budget has one pair", remedy);
-    } else {
+    } else if (
+      // What nobody asked for is not held against the routes.
+      quota.enabled === true ||
+      [quota.rate, quota.burst, quota.block_size].some((written) => written !== undefined)
+    ) {
       budget(check, quota, rate);
     }
   }
   times(check, quota);
   if (quota.name !== undefined && (quota.name.length === 0 || Buffer.byteLength(quota.name) > 200)) {
-    check.error("E_RANGE", "flow.quota.name", "out of range", "write a name of 1 to 200 characters, or leave it out");
+    check.error("E_RANGE", "flow.quota.name", "out of range", "write a name of 1 to 200 bytes, or leave it out");
   }
   if (quota.enabled === true && isClustered(check.config) && check.config.stores?.lease === undefined) {
     check.error(

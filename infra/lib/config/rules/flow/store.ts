@@ -15,15 +15,6 @@ export interface FlowStore {
 const DAY = 86_400;
 const LONGEST = 3650n * BigInt(DAY) * SECOND;
 
-export interface FlowStore {
-  max_messages_per_key?: number;
-  max_bytes_per_key?: number;
-  on_full?: "hold" | "dead_letter_oldest" | "drop_oldest" | "reject_newest";
-  allow_loss?: boolean;
-  message_ttl?: string;
-  max_message_ttl?: string;
-}
-
 export function checkStore(check: Check): void {
   const store = check.config.flow?.store ?? {};
   check.range("flow.store.max_messages_per_key", store.max_messages_per_key, 1, 1_000_000);

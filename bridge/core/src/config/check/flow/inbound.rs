@@ -39,6 +39,36 @@ fn ack_hold(check: &mut Check<'_>) {
             "configure `stores.outbox`, or write `ack_hold_action: disconnect`",
         );
     }
+    if inbound.ack_hold_action == AckHoldAction::Disconnect {
+        disconnect(check, AT);
+    }
+}
+
+/// The broker has to keep what comes again by the next connection, and there has to be time for a limit to admit it.
+fn disconnect(check: &mut Check<'_>, at: &str) {
+    let config = check.config;
+    if config.flow.inbound.ack_hold_max.is_zero() {
+        check.error(
+            "E_ACK_HOLD_MAX",
+            "flow.inbound.ack_hold_max",
+            &[at],
+            "every message that a limit holds would end the connection at once, and again by the next one",
+            "write a duration such as `60s`, or `ack_hold_action: park`",
+        );
+    }
+    let feeds = |session: &crate::config::model::Session| {
+        let mut receivers = config.receivers.iter().filter(|receiver| receiver.session_id.as_ref() == Some(&session.id));
+        receivers.any(|receiver| config.routes.iter().any(|route| route.receiver_id == receiver.id))
+    };
+    if config.sessions.iter().any(|session| session.session_mode == SessionMode::Ephemeral && feeds(session)) {
+        check.error(
+            "E_ACK_HOLD_EPHEMERAL",
+            at,
+            &["sessions", "receivers", "routes"],
+            "the broker forgets an ephemeral session with its connection, and what is held with it: nothing would come again",
+            "write `session_mode: persistent`, or `ack_hold_action: park`",
+        );
+    }
 }
 
 fn qos0(check: &mut Check<'_>) {

@@ -1,8 +1,12 @@
 //! Rules of `flow.outbound`.
 
 use super::{Check, pairs};
+use crate::config::model::Transport;
+use core::time::Duration;
 
 const AT: &str = "flow.outbound";
+/// A message is hidden anew no sooner than this after it was received.
+const SOONEST: Duration = Duration::from_secs(1);
 
 pub(super) fn check(check: &mut Check<'_>) {
     let outbound = &check.config.flow.outbound;
@@ -38,6 +42,27 @@ pub(super) fn check(check: &mut Check<'_>) {
     }
     check.range(&format!("{AT}.resume.max_retries"), u64::from(outbound.resume.max_retries), 0, 100);
     if let Some(extend) = outbound.visibility_extend {
-        check.positive(&format!("{AT}.visibility_extend"), extend);
+        visibility_extend(check, extend.get());
+    }
+}
+
+/// No message is hidden anew before it was received.
+fn visibility_extend(check: &mut Check<'_>, extend: Duration) {
+    let path = format!("{AT}.visibility_extend");
+    if extend.is_zero() {
+        check.error("E_POSITIVE", &path, &[], "must be a positive duration", "write a duration above zero, such as `30s`");
+        return;
+    }
+    let queues =
+        check.config.receivers.iter().filter(|receiver| receiver.transport == Some(Transport::Sqs) && receiver.options.auto_extend);
+    let Some(shortest) = queues.map(|receiver| u64::from(receiver.options.visibility_timeout)).min() else { return };
+    if extend + SOONEST > Duration::from_secs(shortest) {
+        check.error(
+            "E_VISIBILITY_EXTEND",
+            &path,
+            &["receivers"],
+            format!("must be at least a second below the visibility_timeout of every queue that is received from, the shortest of which is {shortest}s"),
+            "lower it, raise visibility_timeout, or leave it out for two thirds of that",
+        );
     }
 }

@@ -12,7 +12,12 @@ pub(super) fn check(check: &mut Check<'_>) {
     let options = &config.flow.quota;
     if let Some(pairs) = pairs(check, "flow.quota.rate", &options.rate) {
         match pairs.as_slice() {
-            [_] => budget(check),
+            // What nobody asked for is not held against the routes.
+            [_] => {
+                if options.enabled || ["rate", "burst", "block_size"].iter().any(|name| check.is_set(&format!("{AT}.{name}"))) {
+                    budget(check);
+                }
+            }
             _ => check.error(
                 "E_QUOTA_PAIRS",
                 "flow.quota.rate",
@@ -24,7 +29,7 @@ pub(super) fn check(check: &mut Check<'_>) {
     }
     times(check);
     if options.name.as_deref().is_some_and(|name| name.is_empty() || name.len() > 200) {
-        check.error("E_RANGE", "flow.quota.name", &[], "out of range", "write a name of 1 to 200 characters, or leave it out");
+        check.error("E_RANGE", "flow.quota.name", &[], "out of range", "write a name of 1 to 200 bytes, or leave it out");
     }
     if options.enabled && config.bridge.is_clustered() && config.stores.lease.is_none() {
         check.error(
@@ -111,5 +116,39 @@ fn times(check: &mut Check<'_>) {
             "a grace is what `outage_policy: fail_open` has",
             "remove it, or write `outage_policy: fail_open`",
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+    use crate::config::{Source, load};
+
+    /// The codes of what is wrong with a route to so many bindings.
+    fn codes(bindings: usize, quota: &str) -> Vec<&'static str> {
+        let mut text = include_str!("../../../../../../tests/fixtures/valid/standalone_sqlite.yaml").to_owned();
+        let (ids, more): (Vec<String>, Vec<String>) =
+            (0..bindings).map(|at| (format!("to-{at}"), format!("  - {{ id: to-{at}, sender_id: queue, address: out }}\n"))).unzip();
+        text = text.replace("bindings:\n  - id:", &format!("bindings:\n{}  - id:", more.concat()));
+        text = text.replace("bindings: [to-queue]", &format!("bindings: [{}]", ids.join(", ")));
+        assert!(text.contains("to-0, "), "the route has them");
+        text.push_str(quota);
+        match load(&[Source { name: "s", text: &text }], &|_| None) {
+            Ok(_) => Vec::new(),
+            Err(faults) => faults.iter().filter(|fault| fault.is_error()).map(|fault| fault.code).collect(),
+        }
+    }
+
+    #[test]
+    fn a_budget_that_nobody_asked_for_bounds_no_fan_out() {
+        for quota in ["", "flow: { quota: { outage_policy: fail_closed } }\n"] {
+            assert_eq!(codes(1_000, quota), Vec::<&str>::new(), "{quota}");
+        }
+        for quota in
+            ["flow: { quota: { enabled: true } }\n", "flow: { quota: { rate: \"1000:1\" } }\n", "flow: { quota: { burst: 1000 } }\n"]
+        {
+            assert_eq!(codes(1_000, quota), ["E_QUOTA_BURST"], "{quota}");
+            assert_eq!(codes(999, quota), Vec::<&str>::new(), "{quota}");
+        }
     }
 }

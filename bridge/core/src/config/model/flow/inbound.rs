@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Inbound {
-    /// For how long a limit may hold the acknowledgement of a message; at most 30m. 0s: not at all. What `ack_hold_action` says happens then. A destination or a store that stands still is waited for as long as it takes, whatever this says.
+    /// For how long a limit may hold the acknowledgement of a message; at most 30m. 0s: not at all. What `ack_hold_action` says happens then; `disconnect` needs a time. A destination or a store that stands still is waited for as long as it takes, whatever this says.
     pub ack_hold_max: Span,
     /// What happens to a message that was held for `ack_hold_max`. Without an outbox, and with `direct_hold`, it stays held where nothing is written here.
     pub ack_hold_action: AckHoldAction,
@@ -51,7 +51,7 @@ pub enum AckHoldAction {
     /// It is kept in the outbox and acknowledged, and sent when its limit admits it.
     #[default]
     Park,
-    /// The connection is ended, and the broker sends it again by the next one.
+    /// The connection is ended, and the broker sends it again by the next one. Not with `ephemeral` sessions, which the broker forgets with their connections.
     Disconnect,
 }
 

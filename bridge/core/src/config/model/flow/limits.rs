@@ -83,7 +83,8 @@ pub enum LimitMode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LimitAction {
-    /// It is kept in the outbox and acknowledged, and sent when the budget admits it; other keys pass it. Each destination has the budget for itself.
+    /// It is kept in the outbox and acknowledged, and sent when the budget admits it; other keys pass it. Each destination has the budget for itself. On a route with
+    /// `direct_hold` no outbox has it: it is not acknowledged, and the acknowledgements behind it wait.
     Park,
     /// It waits, not acknowledged, and so does everything that comes after it by the same session.
     Hold,

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub struct QuotaOptions {
     /// Whether there is a budget. One that is not kept is checked all the same.
     pub enabled: bool,
-    /// The budget's name in the store of leases. Bridges that name the same one share it. Left out: the bridge's id.
+    /// The budget's name in the store of leases. Bridges that name the same one share it. Left out: the bridge's id. Without a `stores.lease` of DynamoDB the budget is in memory, of each process for itself.
     pub name: Option<String>,
     /// One pair of tokens and seconds: `1000:1`.
     pub rate: String,
