@@ -19,6 +19,12 @@ pub fn network(text: &str) -> Option<IpNet> {
 }
 
 impl Proxies {
+    /// Whether there are none: then nobody can tell the clients behind one address apart.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Those in these networks; what is none is left out, as `check` refuses it.
     pub fn of<'t>(networks: impl IntoIterator<Item = &'t str>) -> Self {
         Self(networks.into_iter().filter_map(network).collect())

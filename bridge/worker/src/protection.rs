@@ -150,6 +150,14 @@ struct Standing {
     is_superseded: bool,
 }
 
+/// What was found out last. A look that fails changes nothing of it: a task that was seen to be of a former deployment is not protected anew because of that.
+#[derive(Debug, Default)]
+struct Found {
+    standing: Standing,
+    /// The deployment that the service goes on with, once it told.
+    primary: Option<String>,
+}
+
 /// Keeps the task's protection as it should be.
 pub struct Protector {
     /// The agent.
@@ -182,15 +190,15 @@ impl Protector {
     /// Keeps it so until `quit`, and drops what still stands then.
     pub async fn run(self, quit: CancellationToken) {
         let mut changes = self.status.changes();
-        let (mut protection, mut failing, mut standing) = (Protection::default(), false, Standing::default());
+        let (mut protection, mut failing, mut found) = (Protection::default(), false, Found::default());
         let mut look_at = tokio::time::Instant::now();
         while !quit.is_cancelled() {
             changes.mark_unchanged();
-            let mut situation = self.situation(standing);
+            let mut situation = self.situation(found.standing);
             if situation.owns && !situation.is_stopping && tokio::time::Instant::now() >= look_at {
-                standing = self.standing().await;
+                self.look(&mut found).await;
                 look_at = tokio::time::Instant::now() + LOOK_EVERY;
-                situation = self.situation(standing);
+                situation = self.situation(found.standing);
             }
             self.act(&mut protection, situation, &mut failing).await;
             // Sessions publish about once a second; what ends an ownership is acted upon at once.
@@ -236,26 +244,25 @@ impl Protector {
         }
     }
 
-    /// How this process stands to the deployments of its service. Where nobody can tell: as one that goes on.
-    async fn standing(&self) -> Standing {
-        let Some(tasks) = &self.tasks else { return Standing::default() };
+    /// Looks how this process stands to the deployments of its service. Until a look succeeded: as one that goes on.
+    async fn look(&self, found: &mut Found) {
+        let Some(tasks) = &self.tasks else { return };
         let members = tokio::time::timeout(CALL_TIMEOUT, self.leases.list_members(&self.bridge)).await;
-        let Ok(Ok(members)) = members else { return Standing::default() };
+        let Ok(Ok(members)) = members else { return };
         let now = self.clock.wall();
         let alive = members.into_iter().filter(|member| now.since(member.written_at) < self.stale_after);
         let others: Vec<String> = alive.filter_map(|member| member.facts.task_arn).filter(|task| *task != self.task).collect();
         let asked: Vec<String> = others.into_iter().chain([self.task.clone()]).collect();
-        let Ok(Ok(described)) = tokio::time::timeout(CALL_TIMEOUT, tasks.describe(&asked)).await else { return Standing::default() };
-        let Some(own) = described.tasks.iter().find(|task| task.arn == self.task).map(release) else { return Standing::default() };
-        let primary = match own.service() {
-            Some(service) => tokio::time::timeout(CALL_TIMEOUT, tasks.primary_deployment(service)).await,
-            None => return Standing::default(),
-        };
-        // A role that may not ask, or an answer that did not come: then the times at which tasks started tell.
-        let primary = primary.ok().and_then(Result::ok).flatten();
-        let primary = primary.as_deref();
+        let Ok(Ok(described)) = tokio::time::timeout(CALL_TIMEOUT, tasks.describe(&asked)).await else { return };
+        let Some(own) = described.tasks.iter().find(|task| task.arn == self.task).map(release) else { return };
+        let Some(service) = own.service() else { return };
+        // Where no answer came, what was told last holds. A role that may not ask is never told: then the times at which tasks started tell.
+        if let Ok(Ok(primary)) = tokio::time::timeout(CALL_TIMEOUT, tasks.primary_deployment(service)).await {
+            found.primary = primary;
+        }
+        let primary = found.primary.as_deref();
         let is_superseded = described.tasks.iter().any(|task| own.is_superseded_by(&release(task), primary));
-        Standing { is_former: own.is_former(primary), is_superseded }
+        found.standing = Standing { is_former: own.is_former(primary), is_superseded };
     }
 }
 

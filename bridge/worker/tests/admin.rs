@@ -276,7 +276,12 @@ async fn a_message_that_is_put_in_waits_in_the_mailbox_of_its_session() {
     assert_eq!(server.post("/routes/r/inject", message.clone()).await.1, body, "the same again is the same");
     assert_eq!(server.mail().await.len(), 1);
     assert_eq!(server.post("/routes/r/inject", json!({ "topic": "a/b", "payload_base64": "/wA=" })).await.0, StatusCode::ACCEPTED);
-    assert_eq!(server.mail().await.len(), 2);
+    let pairs = json!({ "topic": "a/b", "payload": "x", "headers": [["kind", "y"], ["b", "1"], ["a", "2"], ["b", "3"]], "id": "op-2" });
+    assert_eq!(server.post("/routes/r/inject", pairs).await.0, StatusCode::ACCEPTED);
+    let mail = server.mail().await;
+    assert_eq!(mail.len(), 3);
+    let user = |mail: &Mail| mail.entry.message.properties.user.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>();
+    assert!(mail.iter().any(|mail| user(mail) == ["kind=y", "b=1", "a=2", "b=3", "mqtt.message-id=op-2"]), "in their order");
     let (status, body) = server.post("/routes/filtered/inject", message.clone()).await;
     assert_eq!((status, &body["status"]), (StatusCode::OK, &json!("filtered")));
     conforms(Operation::Inject, status, &body);
@@ -285,6 +290,11 @@ async fn a_message_that_is_put_in_waits_in_the_mailbox_of_its_session() {
     for wrong in [
         json!({ "subject": "a/+", "payload": "x" }),
         json!({ "subject": "a/b" }),
+        json!({ "payload": "x" }),
+        json!({ "subject": "a/b", "payload": "x", "headers": [["k"]] }),
+        json!({ "subject": "a/b", "payload": "x", "headers": [["k", 1]] }),
+        json!({ "subject": "a/b", "payload": "x", "headers": [["mqtt.message-id", "x"]] }),
+        json!({ "subject": "a/b", "payload": "x", "headers": [], "qos": 2 }),
         json!({ "subject": "a/b", "topic": "a/b", "payload": "x" }),
         json!({ "subject": "a/b", "payload": "x", "headers": { "mqtt.message-id": "x" } }),
         json!({ "subject": "a/b", "payload": "x", "payload_base64": "eA==" }),
@@ -294,7 +304,9 @@ async fn a_message_that_is_put_in_waits_in_the_mailbox_of_its_session() {
     ] {
         assert_eq!(server.post("/routes/r/inject", wrong.clone()).await.0, StatusCode::BAD_REQUEST, "{wrong}");
     }
-    assert_eq!(server.mail().await.len(), 2);
+    let told = server.post("/routes/r/inject", json!({ "payload": "x" })).await.1;
+    assert_eq!(told["error"]["field"], "subject", "{told}");
+    assert_eq!(server.mail().await.len(), 3);
 }
 
 #[tokio::test]

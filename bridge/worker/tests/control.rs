@@ -42,6 +42,8 @@ fn arn(name: &str) -> String {
 struct Orchestrator {
     stopped: Mutex<BTreeMap<String, UnixMillis>>,
     is_away: Mutex<bool>,
+    /// A service that was deleted.
+    gone: Mutex<Option<&'static str>>,
 }
 
 #[async_trait]
@@ -62,7 +64,11 @@ impl Tasks for Orchestrator {
     }
 
     async fn list(&self, service: Option<&str>) -> Result<Vec<String>, Fault> {
-        let tasks: &[&str] = match service.unwrap() {
+        let service = service.unwrap();
+        if *self.gone.lock().unwrap() == Some(service) {
+            return Err(Fault::new(FaultCode::NotFound, "no such service"));
+        }
+        let tasks: &[&str] = match service {
             "workers" => &["a", "b", "mute"],
             "control" => &["c"],
             other => panic!("{other}"),
@@ -271,5 +277,15 @@ async fn while_the_orchestrator_is_away_rows_alone_are_counted() {
             "causeway_lease_holders{session=\"s\"} 1",
         ])
         .await;
+    control.stop().await;
+}
+
+/// The service `control` is listed first.
+#[tokio::test]
+async fn a_service_that_was_deleted_does_not_hide_the_tasks_of_the_others() {
+    let world = World::new().await;
+    *world.tasks.gone.lock().unwrap() = Some("control");
+    let control = world.control("c");
+    control.tells(ALL_IS_WELL).await;
     control.stop().await;
 }

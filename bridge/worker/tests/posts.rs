@@ -52,6 +52,10 @@ impl Bridge {
     }
 
     async fn member(&self, name: &str, fail_open: bool) -> Member {
+        self.member_behind(Proxies::of(["127.0.0.0/8"]), name, fail_open).await
+    }
+
+    async fn member_behind(&self, proxies: Proxies, name: &str, fail_open: bool) -> Member {
         let (metrics, stop, mailed) = (Metrics::default(), CancellationToken::new(), Arc::new(Notify::new()));
         let receiver = PostReceiver {
             id: "orders".into(),
@@ -65,7 +69,7 @@ impl Bridge {
             lease: Some(OwnerLease { leases: Arc::clone(&self.leases) as Arc<dyn Leases>, key: KEY.to_owned(), me: name.to_owned() }),
         };
         let base = name.bytes().fold(0, |base, byte| base << 8 | u128::from(byte)) << 64;
-        let board = PostBoard::new(vec![receiver], base, Proxies::of(["127.0.0.0/8"]), Arc::new(SystemClock), metrics.clone()).unwrap();
+        let board = PostBoard::new(vec![receiver], base, proxies, Arc::new(SystemClock), metrics.clone()).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         tokio::spawn(Transport::default().with_posts(board).serve(listener, Bounds::of_posts(), stop.clone()));
@@ -247,4 +251,27 @@ async fn who_guesses_tokens_waits_and_nobody_else_behind_the_same_proxy_does() {
     assert_eq!((status, &told["code"]), (429, &json!("TOO_MANY_FAILURES")), "with a right one too: {told}");
     assert_eq!(post("198.51.100.2", TOKEN).await.unwrap().status(), 202, "another client of the proxy");
     assert_eq!(member.post(order("direct")).await.0, 202, "and the proxy itself");
+}
+
+#[tokio::test]
+async fn an_address_that_many_may_share_is_not_shut_out() {
+    let bridge = Bridge::new();
+    let (behind, bare) = (bridge.member("a", true).await, bridge.member_behind(Proxies::default(), "b", true).await);
+    let post = |member: &Member, client: Option<&str>, token: &str| {
+        let request = member.client.post(format!("{}/transport/http/receivers/orders/messages", member.url));
+        let request = client.into_iter().fold(request, |request, client| request.header("x-forwarded-for", client));
+        request.bearer_auth(token).json(&order("x"))
+    };
+    for _ in 0..6 {
+        assert_eq!(post(&bare, Some("198.51.100.1"), "wrong").send().await.unwrap().status(), 401);
+        assert_eq!(post(&behind, None, "wrong").header("x-bridge-forwarded", "1").send().await.unwrap().status(), 401);
+    }
+    assert_eq!(post(&bare, Some("198.51.100.1"), TOKEN).send().await.unwrap().status(), 202, "nobody told whose address it is");
+    assert_eq!(post(&behind, None, TOKEN).send().await.unwrap().status(), 202, "another member passed on what somebody posted to it");
+    for _ in 0..5 {
+        let guess = post(&behind, Some("198.51.100.1"), "wrong").header("x-bridge-forwarded", "1");
+        assert_eq!(guess.send().await.unwrap().status(), 401);
+    }
+    let guess = post(&behind, Some("198.51.100.1"), TOKEN).header("x-bridge-forwarded", "1");
+    assert_eq!(guess.send().await.unwrap().status(), 429, "no member comes by the proxy");
 }

@@ -91,13 +91,26 @@ async fn the_agent_is_asked_as_it_wants_to_be_and_its_refusals_are_understood() 
     assert!(matches!(nobody.protect(true).await, Err(AgentError::NoAnswer(_))));
 }
 
-/// The deployments of tasks, by ARN, in their order; and the one that the service says it goes on with, if it tells. All tasks run.
+/// The deployments of tasks, by ARN, in their order; the one that the service says it goes on with, if it tells; and whether tasks are not described now. All
+/// tasks run.
 #[derive(Default)]
-struct Revisions(Mutex<BTreeMap<String, u32>>, Mutex<Option<u32>>);
+struct Revisions(Mutex<BTreeMap<String, u32>>, Mutex<Option<u32>>, Mutex<Away>);
+
+/// Looks that were in vain.
+#[derive(Default)]
+struct Away {
+    describes_nothing: bool,
+    looks: usize,
+}
 
 #[async_trait]
 impl Tasks for Revisions {
     async fn describe(&self, tasks: &[String]) -> Result<Described, Fault> {
+        let mut away = self.2.lock().unwrap();
+        away.looks += 1;
+        if away.describes_nothing {
+            return Err(Fault::new(FaultCode::Throttled, "not now"));
+        }
         let revisions = self.0.lock().unwrap();
         let record = |arn: &String| {
             Some(TaskRecord {
@@ -260,6 +273,34 @@ async fn in_a_rollback_the_earlier_deployment_gets_the_sessions_and_the_later_on
     world.hands_over().await;
     world.is_owner(false);
     world.asked_for(&[true, false]).await;
+}
+
+/// One that no look found superseded, so that nothing but its deployment keeps it from being protected.
+async fn of_a_former_deployment_in_spite_of(fault: impl FnOnce(&Revisions)) {
+    let world = World::start().await;
+    *world.revisions.1.lock().unwrap() = Some(2);
+    let looked = async |times: usize| {
+        while world.revisions.2.lock().unwrap().looks < times {
+            world.is_owner(true);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        // What a look leads to is done before the next one.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    };
+    tokio::time::timeout(Duration::from_secs(60), looked(1)).await.unwrap();
+    fault(&world.revisions);
+    tokio::time::timeout(Duration::from_secs(60), looked(2)).await.unwrap();
+    assert_eq!(world.script.asked(), Vec::<Value>::new());
+}
+
+#[tokio::test]
+async fn a_former_task_is_not_protected_while_tasks_are_not_described() {
+    of_a_former_deployment_in_spite_of(|revisions| revisions.2.lock().unwrap().describes_nothing = true).await;
+}
+
+#[tokio::test]
+async fn a_former_task_is_not_protected_while_the_service_does_not_tell_its_deployments() {
+    of_a_former_deployment_in_spite_of(|revisions| *revisions.1.lock().unwrap() = None).await;
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! The tasks of the services that a bridge's processes are tasks of: some of them may never have told of themselves.
 
 use super::bounded;
-use causeway_core::outcome::Fault;
+use causeway_core::outcome::{Fault, FaultCode};
 use causeway_core::protection::service_of;
 use causeway_core::units::Instant;
 use causeway_ports::{TaskRecord, Tasks};
@@ -37,11 +37,19 @@ impl Services {
         self.next = now.plus(EVERY);
         // What is not listed to the end is not known.
         self.listed = None;
-        let mut listed = BTreeSet::new();
+        let (mut listed, mut gone) = (BTreeSet::new(), BTreeSet::new());
         for service in &self.names {
-            listed.extend(bounded(orchestrator.list(Some(service))).await?);
+            match bounded(orchestrator.list(Some(service))).await {
+                Ok(tasks) => listed.extend(tasks),
+                // Whoever deletes a service leaves its stopped tasks behind, which were described.
+                Err(fault) if fault.code == FaultCode::NotFound => {
+                    gone.insert(service.clone());
+                }
+                Err(fault) => return Err(fault),
+            }
         }
-        self.listed = Some(listed);
+        self.names.retain(|service| !gone.contains(service));
+        self.listed = (!self.names.is_empty()).then_some(listed);
         Ok(self.listed.clone())
     }
 }

@@ -190,8 +190,7 @@ fn reused() -> Refused {
 
 async fn take(State(board): State<PostBoard>, Path(id): Path<String>, request: Request) -> Response {
     let board = &*board.0;
-    let address = client(&request, &board.proxies);
-    let posted = match admit(board, &id, address, request.headers()) {
+    let posted = match admit(board, &id, &Caller::of(&request, &board.proxies), request.headers()) {
         Ok(posted) => posted,
         Err(refused) => return refuse(&refused),
     };
@@ -219,12 +218,29 @@ async fn take(State(board): State<PostBoard>, Path(id): Path<String>, request: R
     }
 }
 
+/// Whoever posts.
+struct Caller {
+    address: IpAddr,
+    /// Whether the address is shut out after wrong tokens. Only where it is surely one caller's: without proxies that are known, all callers of a load
+    /// balancer come from its address; and a member's address passes on what many posted, and comes by no proxy itself.
+    counts: bool,
+}
+
+impl Caller {
+    fn of(request: &Request, proxies: &Proxies) -> Self {
+        let address = client(request, proxies);
+        let direct = client(request, &Proxies::default()) == address;
+        let passed_on = direct && request.headers().contains_key(FORWARDED);
+        Self { address, counts: !proxies.is_empty() && !passed_on }
+    }
+}
+
 /// The receiver of this id, for whoever shows its token. Whoever showed wrong ones too often waits, with a right one too: else the answer would tell which one
 /// is right.
-fn admit<'b>(board: &'b Board, id: &str, address: IpAddr, headers: &HeaderMap) -> Result<&'b Posted, Refused> {
+fn admit<'b>(board: &'b Board, id: &str, &Caller { address, counts }: &Caller, headers: &HeaderMap) -> Result<&'b Posted, Refused> {
     let now = board.clock.now();
     let guesses = || board.guesses.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(left) = guesses().shut_out(address, now) {
+    if let Some(left) = guesses().shut_out(address, now).filter(|_| counts) {
         let detail = "too many wrong tokens came from this address";
         return Err(Refused { retry_after: Some(left), ..Refused::for_now(429, "TOO_MANY_FAILURES", detail) });
     }
@@ -236,7 +252,9 @@ fn admit<'b>(board: &'b Board, id: &str, address: IpAddr, headers: &HeaderMap) -
         Some(_) | None => {
             // No token is no guess.
             if headers.contains_key("x-api-key") || headers.contains_key(header::AUTHORIZATION) {
-                guesses().wrong(address, now);
+                if counts {
+                    guesses().wrong(address, now);
+                }
                 tracing::warn!(target: AUDIT, action = "auth.failure", receiver = id, %address, "a wrong token for a receiver");
             }
             Err(Refused::for_good(401, "UNAUTHORIZED", "send the receiver's token as a bearer token or as X-API-Key"))

@@ -12,6 +12,7 @@ use axum::response::{IntoResponse as _, Response};
 use causeway_core::ingress::{Envelope, EnvelopeError};
 use causeway_core::message::Message;
 use causeway_core::outcome::FaultCode;
+use causeway_core::source_id::MESSAGE_ID_PROPERTY;
 use serde_json::{Value, json};
 
 /// Bytes of a payload.
@@ -38,12 +39,54 @@ pub(super) async fn routes(State(admin): State<Admin>) -> Response {
     ok(json!({ "routes": status.routes.iter().map(view).collect::<Vec<_>>() }))
 }
 
-/// A message in the form of those that are posted to receivers.
-fn written(headers: &HeaderMap, bytes: &[u8], receiver: &str) -> Result<(Message, Option<String>), EnvelopeError> {
-    let envelope = Envelope::parse(bytes)?;
+/// Why it is no message that can be put in.
+enum Unwritten {
+    Envelope(EnvelopeError),
+    /// Nothing stands for it: what is put in is to take the way of a message of this subject.
+    NoSubject,
+    Pairs,
+}
+
+impl From<EnvelopeError> for Unwritten {
+    fn from(error: EnvelopeError) -> Self {
+        Self::Envelope(error)
+    }
+}
+
+impl Unwritten {
+    fn told(&self) -> Response {
+        match self {
+            Self::Envelope(error) => invalid(error.field(), &error.to_string()),
+            Self::NoSubject => {
+                invalid("subject", "say what the message is about: `subject`, or `topic`, is what the topic is to a message from a broker")
+            }
+            Self::Pairs => invalid("headers", "give an object of texts, or a list of pairs of texts: [[\"name\", \"value\"]]"),
+        }
+    }
+}
+
+/// A message in the form of those that are posted to receivers. Its headers may be a list of pairs, as they were once; they are kept in that order.
+fn written(headers: &HeaderMap, bytes: &[u8], receiver: &str) -> Result<(Message, Option<String>), Unwritten> {
+    let (envelope, pairs) = match serde_json::from_slice::<serde_json::Map<String, Value>>(bytes) {
+        Ok(mut fields) if fields.get("headers").is_some_and(Value::is_array) => {
+            let pairs = fields.remove("headers").unwrap_or_default();
+            let pairs: Vec<(String, String)> = serde_json::from_value(pairs).map_err(|_| Unwritten::Pairs)?;
+            (Envelope::parse(Value::Object(fields).to_string().as_bytes())?, pairs)
+        }
+        // What is wrong with it is told there.
+        Ok(_) | Err(_) => (Envelope::parse(bytes)?, Vec::new()),
+    };
     let key = headers.get(IDEMPOTENCY_KEY).map(HeaderValue::to_str).transpose().map_err(|_| EnvelopeError::Id)?;
     let id = envelope.id_with(key)?;
-    Ok((envelope.message(receiver, id.as_deref())?, id))
+    if envelope.subject.is_none() {
+        return Err(Unwritten::NoSubject);
+    }
+    if pairs.iter().any(|(name, _)| name == MESSAGE_ID_PROPERTY) {
+        return Err(EnvelopeError::Reserved.into());
+    }
+    let mut message = envelope.message(receiver, id.as_deref())?;
+    message.properties.user.splice(0..0, pairs);
+    Ok((message, id))
 }
 
 pub(super) async fn inject(State(admin): State<Admin>, Path(route): Path<String>, headers: HeaderMap, bytes: Bytes) -> Response {
@@ -52,7 +95,7 @@ pub(super) async fn inject(State(admin): State<Admin>, Path(route): Path<String>
     let (message, name) = match written(&headers, &bytes, receiver) {
         Ok((message, _)) if message.payload.len() > MAX_PAYLOAD => return invalid("payload", "1 MiB at most"),
         Ok(written) => written,
-        Err(wrong) => return invalid(wrong.field(), &wrong.to_string()),
+        Err(wrong) => return wrong.told(),
     };
     match admin.desk.ingress.take(&route, &message, name.as_deref()).await {
         Ok(accepted) if accepted.entries.is_empty() => ok(json!({ "status": "filtered", "ids": [] })),
