@@ -38,7 +38,7 @@ catalog! {
         MessagesDropped = Counter Count [Route, DropReason] "messages_dropped_total" "MessagesDropped"
             "Messages of which nothing is left, by reason; those that expired are counted by messages_expired_total.";
         DroppedMessages = Counter Count [DropReason, Direction, Route, DropOutcome] "dropped_messages_total" "DroppedMessages"
-            "Messages that were not delivered, by reason, direction and outcome: lost, or kept as dead letters. Each is counted as it is in messages_dropped_total, messages_expired_total or dlq_entries_total too; what is not known to belong to a route has the route -. What is held or waits is not here. CloudWatch gets what has occurred.";
+            "Messages that were not delivered, by reason, direction and outcome: lost, or kept as dead letters. Each is counted as it is in messages_dropped_total, messages_expired_total or dlq_entries_total too; what is not known to belong to a route has the route -. What is counted by session alone, without a route, in mqtt_qos0_dropped_total and mqtt_ingress_poison_dropped_total is here too. What is held or waits is not here. CloudWatch gets what has occurred.";
         MessagesFiltered = Counter Count [Route, FilterCause] "messages_filtered_total" "MessagesFiltered"
             "Messages that the configuration takes out of the stream: filtered out by a processor (on_filtered: drop), or kept by the broker and skipped (retained: skip). No loss.";
         MessagesExpired = Counter Count [Route] "messages_expired_total" "MessagesExpired"
@@ -162,7 +162,7 @@ catalog! {
         AdoptedLogs = Counter Count [Session] "logs_adopted_total" "LogsAdopted"
             "Logs of processes that are gone which this one drained and closed: of sessions that are not owned exclusively.";
         AdmissionPaused = Gauge None [Session] "admission_paused" "AdmissionPaused"
-            "1 while admission is held back because memory, the log, or the outbox of a route (max_outbox_depth) is full.";
+            "1 while admission is held back: memory, the log, the outbox of a route (max_outbox_depth) or of a key (flow.store) is full, a limit holds, or the budget (flow.quota) is spent.";
         HeldMessages = Gauge Count [Session] "held_messages" "HeldMessages"
             "Messages that came and wait, unacknowledged, until a limit admits the first of them.";
         Held = Counter Count [Session, LimitReason] "held_total" "Held"

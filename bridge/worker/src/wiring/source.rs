@@ -91,7 +91,7 @@ fn shown(part: &str, secrets: &SecretBoard, login: Option<&SecretPlace>, files: 
 /// What the source of `session` needs to know; `part` names the session in messages. Reads the certificates that the configuration names.
 ///
 /// # Errors
-/// The first thing that makes no sense or is not built.
+/// The first thing that makes no sense.
 pub fn source_options(config: &Config, session: &Session, part: &str, secrets: &SecretBoard) -> Result<SourceOptions, WiringError> {
     mqtt_plan(config, session, part)?.named(part, secrets)
 }
@@ -111,7 +111,7 @@ fn loose_buffer(inbound: &Inbound) -> LooseBuffer {
 /// The same, but for what is drawn at random.
 ///
 /// # Errors
-/// The first thing that makes no sense or is not built.
+/// The first thing that makes no sense.
 pub(super) fn mqtt_plan(config: &Config, session: &Session, part: &str) -> Result<MqttPlan, WiringError> {
     let settings = session.mqtt();
     let field = |name: &str| format!("{part}.options.session.{name}");
