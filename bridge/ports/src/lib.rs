@@ -523,7 +523,8 @@ impl LedgerPage {
 /// Where it is kept what was not delivered: whose, why, by which topic, how often.
 #[async_trait]
 pub trait DropLedger: Send + Sync {
-    /// Adds to the counts. A batch that is written again, because its answer got lost, and with no other of its writer between, counts once.
+    /// Adds to the counts. A batch that is written again within nine minutes, because its answer got lost, and with no other of its writer between, counts once:
+    /// DynamoDB remembers its id for ten. Later its writer gives it up.
     async fn add(&self, batch: &LedgerBatch) -> Outcome<()>;
 
     /// The newest rows, `limit` at most. Where there are many more, those are looked through only as far as it takes to find so many.
