@@ -6,8 +6,9 @@ use aws_credential_types::provider::error::CredentialsError;
 use aws_credential_types::provider::future::ProvideCredentials as Provided;
 use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider};
 use core::time::Duration;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
+use tokio::sync::OwnedMutexGuard;
 
 /// So long before they expire credentials are renewed.
 const BEFORE_EXPIRY: Duration = Duration::from_secs(5 * 60);
@@ -15,10 +16,12 @@ const BEFORE_EXPIRY: Duration = Duration::from_secs(5 * 60);
 const PAUSE: Duration = Duration::from_secs(30);
 /// Credentials without an end are looked at again after so long: a file may have changed.
 const WITHOUT_EXPIRY: Duration = Duration::from_secs(15 * 60);
-/// One attempt takes no longer.
-const ATTEMPT: Duration = Duration::from_secs(5);
-/// One attempt takes no longer where there is something to go on with: whoever asks waits for it.
-const ATTEMPT_IN_HAND: Duration = Duration::from_secs(2);
+/// One attempt takes no longer. Some take their time: a program that asks a person, or roles that are taken on by way of others.
+const ATTEMPT: Duration = Duration::from_secs(60);
+/// Whoever asks waits no longer for one. It goes on then, and what it brings is kept.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The same where there is something to go on with.
+const PATIENCE_IN_HAND: Duration = Duration::from_secs(2);
 
 /// What is known.
 #[derive(Debug)]
@@ -31,48 +34,74 @@ struct Known {
 
 /// Puts itself before a provider, whose failures never replace credentials that are valid still.
 #[derive(Debug)]
-pub(crate) struct LastingCredentials {
+pub(crate) struct LastingCredentials(Arc<Lasting>);
+
+#[derive(Debug)]
+struct Lasting {
     inner: SharedCredentialsProvider,
     known: Mutex<Known>,
-    /// Held by the one that asks.
-    asking: tokio::sync::Mutex<()>,
+    /// Held by the attempt that is under way.
+    asking: Arc<tokio::sync::Mutex<()>>,
     now: fn() -> SystemTime,
 }
 
 impl LastingCredentials {
     pub(crate) fn new(inner: SharedCredentialsProvider) -> Self {
+        Self::with_clock(inner, SystemTime::now)
+    }
+
+    fn with_clock(inner: SharedCredentialsProvider, now: fn() -> SystemTime) -> Self {
         let known = Known { last: None, ask_at: SystemTime::UNIX_EPOCH, failing: false };
-        Self { inner, known: Mutex::new(known), asking: tokio::sync::Mutex::new(()), now: SystemTime::now }
+        Self(Arc::new(Lasting { inner, known: Mutex::new(known), asking: Arc::default(), now }))
     }
 
     async fn provide(&self) -> Result<Credentials, CredentialsError> {
-        if let Some(ready) = self.ready() {
+        let lasting = &self.0;
+        if let Some(ready) = lasting.ready() {
             return Ok(ready);
         }
-        // One asks at a time. The others go on with what is valid, and wait where nothing is.
-        let _asking = match (self.asking.try_lock(), self.valid()) {
+        // One attempt at a time. The others go on with what is valid, and wait where nothing is.
+        let asking = Arc::clone(&lasting.asking);
+        let asking = match (asking.clone().try_lock_owned(), lasting.valid()) {
             (Ok(asking), _) => asking,
             (Err(_), Some(valid)) => return Ok(valid),
-            (Err(_), None) => self.asking.lock().await,
+            (Err(_), None) => {
+                let ended = tokio::time::timeout(PATIENCE, asking.lock_owned()).await;
+                ended.map_err(|_| CredentialsError::provider_timed_out(PATIENCE))?
+            }
         };
-        if let Some(ready) = self.ready() {
+        if let Some(ready) = lasting.ready() {
             return Ok(ready);
         }
-        let in_hand = self.valid();
-        // Even one that is given up in the middle was an attempt.
-        self.known().ask_at = (self.now)() + PAUSE;
-        let patience = if in_hand.is_some() { ATTEMPT_IN_HAND } else { ATTEMPT };
-        let asked = tokio::time::timeout(patience, self.inner.provide_credentials()).await;
-        let told = asked.unwrap_or_else(|_| Err(CredentialsError::provider_timed_out(patience)));
-        let error = match told {
-            Ok(fresh) if in_hand.is_none() || is_valid(&fresh, (self.now)()) => {
+        lasting.known().ask_at = (lasting.now)() + PAUSE;
+        let patience = if lasting.valid().is_some() { PATIENCE_IN_HAND } else { PATIENCE };
+        // It belongs to nobody who asks, any of whom may lose patience, and ends by itself.
+        let attempt = tokio::spawn(Arc::clone(lasting).attempt(asking));
+        match tokio::time::timeout(patience, attempt).await {
+            Ok(Ok(told)) => told,
+            Ok(Err(error)) => lasting.in_hand_or(CredentialsError::provider_error(error)),
+            Err(_) => lasting.in_hand_or(CredentialsError::provider_timed_out(patience)),
+        }
+    }
+}
+
+impl Lasting {
+    /// Asks the provider, and keeps what it gives.
+    async fn attempt(self: Arc<Self>, _asking: OwnedMutexGuard<()>) -> Result<Credentials, CredentialsError> {
+        let asked = tokio::time::timeout(ATTEMPT, self.inner.provide_credentials()).await;
+        match asked.unwrap_or_else(|_| Err(CredentialsError::provider_timed_out(ATTEMPT))) {
+            Ok(fresh) if is_valid(&fresh, (self.now)()) || self.valid().is_none() => {
                 self.keep(&fresh);
-                return Ok(fresh);
+                Ok(fresh)
             }
-            Ok(_) => CredentialsError::provider_error("the provider gave some that had expired"),
-            Err(error) => error,
-        };
-        let Some(valid) = in_hand else { return Err(error) };
+            Ok(_) => self.in_hand_or(CredentialsError::provider_error("the provider gave some that had expired")),
+            Err(error) => self.in_hand_or(error),
+        }
+    }
+
+    /// What is valid still, where an attempt failed or is not waited for.
+    fn in_hand_or(&self, error: CredentialsError) -> Result<Credentials, CredentialsError> {
+        let Some(valid) = self.valid() else { return Err(error) };
         if !core::mem::replace(&mut self.known().failing, true) {
             tracing::warn!(%error, "AWS credentials could not be renewed; the former ones are used while they are valid");
         }
@@ -122,7 +151,7 @@ impl ProvideCredentials for LastingCredentials {
     }
 
     fn fallback_on_interrupt(&self) -> Option<Credentials> {
-        self.valid()
+        self.0.valid()
     }
 }
 
@@ -132,7 +161,6 @@ mod tests {
     use super::*;
     use core::cell::Cell;
     use std::collections::VecDeque;
-    use std::sync::Arc;
 
     std::thread_local! {
         static NOW: Cell<u64> = const { Cell::new(0) };
@@ -148,6 +176,8 @@ mod tests {
         Endless,
         Fails,
         Hangs,
+        /// Until then, after so many seconds.
+        Late(u64, u64),
     }
 
     /// Answers by script: the nth credentials are named by their number. Afterwards it fails.
@@ -166,6 +196,10 @@ mod tests {
                 Answer::Endless => None,
                 Answer::Fails => return Err(CredentialsError::provider_error("the endpoint is away")),
                 Answer::Hangs => core::future::pending().await,
+                Answer::Late(seconds, after) => {
+                    tokio::time::sleep(Duration::from_secs(after)).await;
+                    Some(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
+                }
             };
             Ok(Credentials::new(number.to_string(), "secret", None, expiry, "test"))
         }
@@ -187,7 +221,7 @@ mod tests {
     fn lasting(answers: impl IntoIterator<Item = Answer>) -> (LastingCredentials, Script) {
         let script = Script::default();
         script.0.lock().unwrap().0.extend(answers);
-        (LastingCredentials { now, ..LastingCredentials::new(SharedCredentialsProvider::new(script.clone())) }, script)
+        (LastingCredentials::with_clock(SharedCredentialsProvider::new(script.clone()), now), script)
     }
 
     /// Which credentials are given at this time, and how often the provider was asked until then.
@@ -252,6 +286,21 @@ mod tests {
         let (first, second) = tokio::join!(lasting.provide_credentials(), lasting.provide_credentials());
         assert_eq!((first.unwrap().access_key_id(), second.unwrap().access_key_id()), ("1", "1"));
         assert_eq!(script.asked(), 2, "one of them asked");
-        assert_eq!(at(&lasting, &script, 2_000).await, (None, 3), "nothing else is there, and it is not waited for without end");
+        assert_eq!(at(&lasting, &script, 2_000).await, (None, 2), "nothing else is there, and it is not waited for without end");
+        tokio::time::sleep(ATTEMPT).await;
+        assert_eq!(at(&lasting, &script, 2_001).await, (None, 3), "it ended, and the next one began");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_takes_its_time_is_not_waited_for_and_what_it_brings_is_taken() {
+        let (lasting, script) = lasting([Answer::Until(1_000), Answer::Late(5_000, 20), Answer::Late(9_000, 20)]);
+        assert_eq!(at(&lasting, &script, 100).await, given("1", 1));
+        assert_eq!(at(&lasting, &script, 800).await, given("1", 2), "the caller goes on with what is valid");
+        assert_eq!(at(&lasting, &script, 840).await, given("1", 2), "and nobody asks again meanwhile");
+        tokio::time::sleep(Duration::from_secs(19)).await;
+        assert_eq!(at(&lasting, &script, 841).await, given("2", 2));
+        assert_eq!(at(&lasting, &script, 5_000).await, (None, 3));
+        tokio::time::sleep(Duration::from_secs(12)).await;
+        assert_eq!(at(&lasting, &script, 5_001).await, given("3", 3), "whoever comes last waits for its end only");
     }
 }

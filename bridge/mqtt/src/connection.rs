@@ -212,7 +212,7 @@ fn follow(control: &mut watch::Receiver<Control>, session: &mut Session, closing
         *closing_until = wanted.closing;
         session.close();
     }
-    wanted.reconnect == Some(session.epoch())
+    wanted.reconnect == Some(session.epoch()) && session.comes_again()
 }
 
 /// Sets the alarm where it has to ring earlier, or rang. A deadline that moved on only makes it ring once too early, which costs less than setting it anew

@@ -62,6 +62,7 @@ pub(crate) struct Shared {
     pub(crate) connect_failures: AtomicU64,
     pub(crate) sessions_lost: AtomicU64,
     pub(crate) poison_packets: AtomicU64,
+    pub(crate) poison_lost: AtomicU64,
     pub(crate) window_overruns: AtomicU64,
     pub(crate) reused_ids: AtomicU64,
     pub(crate) dropped_qos0: AtomicU64,
@@ -158,6 +159,8 @@ pub(crate) struct Welcome {
     pub(crate) grace: Duration,
     /// By what keep-alive the broker is watched, if by any.
     pub(crate) keep_alive: Option<Duration>,
+    /// The broker keeps the session when the connection ends.
+    pub(crate) kept: bool,
     /// How filters are asked for.
     pub(crate) terms: Terms,
 }
@@ -176,6 +179,10 @@ pub(crate) struct Session {
     admitted: bool,
     /// The broker made the session with this connection.
     is_new: bool,
+    /// The broker keeps the session when the connection ends.
+    kept: bool,
+    /// It was said that it does not, and that the connection goes on for that.
+    warned_kept: bool,
     /// Why the session is given up with the connection.
     discarded: Option<Fault>,
     /// The goodbye that gives the session up is written.
@@ -195,6 +202,8 @@ pub(crate) struct Session {
     /// The pause was used up and there has been no room since.
     pause_spent: bool,
     pause_max: Duration,
+    /// Since when the client has a liveness question to write that a pause waits for.
+    pinging: Option<Instant>,
     shared: Arc<Shared>,
     timers: Timers,
     closing: bool,
@@ -229,6 +238,8 @@ impl Session {
             acks: AckWindow::default(),
             admitted: !inquiry.is_open(),
             is_new: !welcome.session_present,
+            kept: welcome.kept,
+            warned_kept: false,
             discarded: None,
             left: false,
             held: VecDeque::new(),
@@ -248,6 +259,7 @@ impl Session {
                 .loose
                 .pause_max
                 .unwrap_or_else(|| welcome.keep_alive.map_or(STALL_WITHOUT_KEEP_ALIVE, |keep_alive| keep_alive / 2)),
+            pinging: None,
             shared: Arc::clone(&outside.shared),
             timers: Timers {
                 keep_alive: welcome.keep_alive,
@@ -299,9 +311,10 @@ impl Session {
         self.paused_until.is_some()
     }
 
-    /// Whether the client may run. While the consumer's buffer is full it may only write acknowledgements: it takes requests before it reads.
+    /// Whether the client may run. While the consumer's buffer is full it may only write acknowledgements, and a liveness question: it takes requests before it
+    /// reads.
     pub(crate) fn may_poll(&self) -> bool {
-        self.spill.is_empty() && self.paused_until.is_none() || self.acks.writing() || self.closing
+        self.spill.is_empty() && self.paused_until.is_none() || self.acks.writing() || self.pinging.is_some() || self.closing
     }
 
     /// Whether acknowledgements were written, which means that the connection did useful work.
@@ -335,8 +348,7 @@ impl Session {
     pub(crate) fn close(&mut self) {
         self.closing = true;
         self.spill.clear();
-        self.paused.clear();
-        self.paused_until = None;
+        self.drop_paused();
         self.held.clear();
     }
 
@@ -492,6 +504,7 @@ impl Session {
             }
             Event::Outgoing(packet) => {
                 self.timers.outgoing = Instant::now();
+                self.pinging = self.pinging.filter(|_| !matches!(packet, Outgoing::Unsubscribe(_)));
                 self.on_written(&packet)
             }
             Event::Auth(_) => Ok(()),
@@ -539,8 +552,13 @@ impl Session {
                 ));
             }
         }
-        let mut message =
-            convert::message(publish).map_err(|poison| End::new(Cause::Poison, FaultCode::ProtocolError, poison.to_string()))?;
+        let mut message = convert::message(publish).map_err(|poison| {
+            // By a session that is not kept, nothing of this connection comes again: that is counted at its end.
+            if qos == QoS::AtMostOnce && self.kept {
+                count(&self.shared.poison_lost);
+            }
+            End::new(Cause::Poison, FaultCode::ProtocolError, poison.to_string())
+        })?;
         match &self.content_hash {
             // An id of the content stands for nothing else.
             Some(content_hash) => content_hash.identify(&mut message),
@@ -570,17 +588,15 @@ impl Session {
     fn hand_on(&mut self, message: Message, mut receivers: Vec<Arc<str>>) {
         let Some(last) = receivers.pop() else { return };
         let copies: Vec<_> = receivers.into_iter().map(|receiver| (receiver, message.clone())).collect();
-        let mut dropped = false;
         for (receiver, message) in copies.into_iter().chain([(last, message)]) {
             if message.qos == 0 {
-                dropped |= self.hand_on_loose(Box::new((receiver, message)));
+                if self.hand_on_loose(Box::new((receiver, message))) {
+                    count(&self.shared.dropped_qos0);
+                }
             } else {
                 let id = self.next_id();
                 self.spill.push_back(SourceEvent::Delivery(Delivery { id, receiver, message }).into());
             }
-        }
-        if dropped {
-            count(&self.shared.dropped_qos0);
         }
     }
 
@@ -600,7 +616,9 @@ impl Session {
                 false
             }
             Pushed::Full(copy) if self.loose.pauses() && !self.pause_spent => {
-                self.paused_until = Some(Instant::now() + self.pause_max);
+                let now = Instant::now();
+                self.paused_until = Some(now + self.pause_max);
+                self.ping_before_pause(now);
                 self.paused.push_back(copy);
                 false
             }
@@ -619,7 +637,18 @@ impl Session {
 
     /// Reads on once there is room for what waited, or when it waited for too long: it is dropped then, and so is whatever follows until there is room.
     fn end_pause(&mut self, now: Instant) {
-        let Some(until) = self.paused_until else { return };
+        let Some(until) = self.pause_end() else { return };
+        self.take_up_paused();
+        if !self.paused.is_empty() {
+            if now < until {
+                return;
+            }
+            self.pause_spent = true;
+        }
+        self.drop_paused();
+    }
+
+    fn take_up_paused(&mut self) {
         while let Some(copy) = self.paused.pop_front() {
             if let Pushed::Full(copy) = self.loose.push(copy) {
                 self.paused.push_front(copy);
@@ -627,14 +656,48 @@ impl Session {
             }
             self.mark_loose();
         }
-        if !self.paused.is_empty() {
-            if now < until {
-                return;
-            }
-            self.pause_spent = true;
-            self.paused.drain(..).for_each(|_| count(&self.shared.dropped_qos0));
-        }
+    }
+
+    /// What still waits for room has none.
+    fn drop_paused(&mut self) {
+        self.paused.drain(..).for_each(|_| count(&self.shared.dropped_qos0));
         self.paused_until = None;
+    }
+
+    /// The connection has ended: what waited for room is handed on where there is some by now, and dropped where there is none.
+    pub(crate) fn end(&mut self) {
+        self.take_up_paused();
+        self.drop_paused();
+    }
+
+    /// When a pause ends at the latest: also before the broker, which hears nothing meanwhile, takes the client for dead.
+    fn pause_end(&self) -> Option<Instant> {
+        let until = self.paused_until?;
+        let Some(keep_alive) = self.timers.keep_alive else { return Some(until) };
+        // A question that is being written is as good as written, for a little while.
+        let asked = self.pinging.map(|since| since + keep_alive / 4);
+        let written = self.timers.outgoing + keep_alive * 5 / 4;
+        Some(until.min(asked.map_or(written, |asked| asked.max(written))))
+    }
+
+    /// Has the client write something before a pause, unless it has done so lately: during one it does not.
+    fn ping_before_pause(&mut self, now: Instant) {
+        let Some(keep_alive) = self.timers.keep_alive else { return };
+        if now >= self.timers.outgoing + keep_alive / 2 && self.client.try_unsubscribe(Unsubscriptions::probe_filter()).is_ok() {
+            self.unsubscriptions.probe_queued();
+            (self.timers.probed, self.pinging) = (true, Some(now));
+        }
+    }
+
+    /// Whether what was handed over and not acknowledged comes again by a new connection. Where it does not, that is said, once.
+    pub(crate) fn comes_again(&mut self) -> bool {
+        if !self.kept && !core::mem::replace(&mut self.warned_kept, true) {
+            tracing::warn!(
+                connection = self.epoch.0,
+                "the broker does not keep this session: no new connection is made for what is held for too long, which would be lost by it"
+            );
+        }
+        self.kept
     }
 
     fn note_unacknowledged(&self) {
@@ -683,7 +746,7 @@ impl Session {
         });
         let stall = timers.stalled.map(|since| since + self.stall_limit());
         let grace = (!self.held.is_empty()).then_some(timers.grace_until);
-        [silence, stall, self.paused_until, timers.answers_due, timers.ask_again, timers.recheck, grace].into_iter().flatten().min()
+        [silence, stall, self.pause_end(), timers.answers_due, timers.ask_again, timers.recheck, grace].into_iter().flatten().min()
     }
 
     /// A moment at which the broker should be made to answer: the client pings only where it wrote nothing for a while, and not at all where the

@@ -145,6 +145,7 @@ impl Task {
             session_present,
             grace: if self.graces > 0 { self.options.unmatched_grace } else { Duration::ZERO },
             keep_alive: connection::watched_keep_alive(&event_loop, &self.options),
+            kept: self.kept,
             terms: terms(&connack, self.kept, self.options.no_local),
         };
         let inquiry = Inquiry::new(self.options.gate.clone(), session_present, self.options.reconcile_timeout);
@@ -160,9 +161,13 @@ impl Task {
         if lasted >= STABLE_AFTER || (session.made_progress() && end.cause != Cause::Poison) {
             self.backoff.reset();
         }
+        if end.cause == Cause::Poison && !self.kept {
+            count(&self.outside.shared.poison_lost);
+        }
         if end.cause == Cause::Full && self.kept {
             self.outside.shared.resumed_at.store(self.epoch.0 + 1, Ordering::Relaxed);
         }
+        session.end();
         while let Some(item) = session.next_waiting() {
             if end.cause == Cause::Closing || self.hand_over(item).await.is_none() {
                 return End::closing();
@@ -297,6 +302,8 @@ impl StatusHandle {
             connect_failures: read(&shared.connect_failures),
             sessions_lost: read(&shared.sessions_lost),
             poison_packets: read(&shared.poison_packets),
+            poison_lost: read(&shared.poison_lost),
+            poison_dropped: 0,
             window_overruns: read(&shared.window_overruns),
             reused_ids: read(&shared.reused_ids),
             dropped_qos0: read(&shared.dropped_qos0),

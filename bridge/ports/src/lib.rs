@@ -102,7 +102,8 @@ pub trait Source: Send {
     /// before. Nothing, where the other side knows no such groups.
     fn share(&mut self, _wanted: bool) {}
 
-    /// Ends the connection, if one stands, and makes another: what was handed over and not acknowledged comes again. Nothing, where there are no connections.
+    /// Ends the connection, if one stands, and makes another: what was handed over and not acknowledged comes again. Nothing, where there are no connections,
+    /// or where it would not come again because the other side does not keep the session.
     fn reconnect(&mut self) {}
 
     /// Disconnects and keeps the other side's session. Acknowledgements given before are flushed first, within `deadline`.
@@ -129,13 +130,17 @@ pub struct SourceCounters {
     pub connect_failures: u64,
     /// Connections that found the other side's session gone although there had been one.
     pub sessions_lost: u64,
-    /// Packets that were malformed or too large.
+    /// Packets that were malformed or too large, or messages that a queue gave too often.
     pub poison_packets: u64,
+    /// Those of them that are known not to come again: of quality of service 0, or by a session that the other side does not keep.
+    pub poison_lost: u64,
+    /// Messages that the source itself dropped because the queue had given them too often.
+    pub poison_dropped: u64,
     /// Deliveries beyond the receive window that was announced.
     pub window_overruns: u64,
     /// Messages whose publisher gave them an id that it had given to another message lately.
     pub reused_ids: u64,
-    /// Messages of quality of service 0 that were dropped because the buffer was full.
+    /// Messages of quality of service 0 that were dropped because the buffer was full, once for each receiver that did not get one.
     pub dropped_qos0: u64,
     /// Refusals of wanted filters, repeated ones too.
     pub refusals: u64,
@@ -523,7 +528,8 @@ impl LedgerPage {
 /// Where it is kept what was not delivered: whose, why, by which topic, how often.
 #[async_trait]
 pub trait DropLedger: Send + Sync {
-    /// Adds to the counts. A batch that is written again, because its answer got lost, and with no other of its writer between, counts once.
+    /// Adds to the counts. A batch that is written again within nine minutes, because its answer got lost, and with no other of its writer between, counts once:
+    /// DynamoDB remembers its id for ten. Later its writer gives it up.
     async fn add(&self, batch: &LedgerBatch) -> Outcome<()>;
 
     /// The newest rows, `limit` at most. Where there are many more, those are looked through only as far as it takes to find so many.

@@ -2,23 +2,25 @@
 
 use causeway_core::drops::Dropped;
 use causeway_core::drops::ledger::{LedgerBuffer, LedgerLimits, LedgerRow};
-use causeway_core::outcome::{Fault, Outcome};
+use causeway_core::outcome::{Fault, FaultCode, Outcome};
 use causeway_core::units::{Instant, UnixMillis};
 use causeway_ports::{Clock, DropLedger, LedgerBatch, LedgerPage, MAX_LEDGER_BATCH};
 use core::time::Duration;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 /// How long one call to the ledger's store may take.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
-/// What the last write at a stop may take: the program is ended soon after.
+/// What the last flush at a stop may take, all of it: the program is ended soon after.
 const LAST_TIMEOUT: Duration = Duration::from_millis(1_500);
 /// How often old rows are looked for, once anything was written.
 const PRUNE_EVERY: Duration = Duration::from_secs(3_600);
 /// Batches that wait to be written at most. The buffer behind them is bounded as well.
 const MAX_WAITING: usize = 64;
+/// For so long a batch whose answer got lost is written again. Stores remember its id for ten minutes, and would count it once more after that.
+const REPEATED_FOR: Duration = Duration::from_secs(9 * 60);
 
 /// What was dropped since it was last taken out. Clones share it. Bounded, see [`LedgerBuffer`].
 #[derive(Clone, Debug)]
@@ -89,8 +91,15 @@ impl core::fmt::Debug for LedgerKeeper {
 /// Batches that were taken out and are not known to be written. One keeps its id until it is: the store counts it once, however often it is written.
 #[derive(Debug, Default)]
 struct Waiting {
-    batches: VecDeque<LedgerBatch>,
+    batches: VecDeque<Pending>,
     taken: u128,
+}
+
+#[derive(Debug)]
+struct Pending {
+    batch: LedgerBatch,
+    /// When it was written for the first time of which it is not known what became.
+    in_doubt_since: Option<Instant>,
 }
 
 /// When rows were looked through last, and how many were written since.
@@ -101,56 +110,70 @@ struct Pruning {
 }
 
 impl LedgerKeeper {
-    /// Until `quit`, and then once more.
+    /// Until `quit`, and then once more. What is under way at that moment is given up, so that the last flush has its time.
     pub async fn run(self, quit: CancellationToken) {
         let (mut waiting, mut pruning, mut told) = (Waiting::default(), Pruning::default(), false);
-        loop {
-            let ending = tokio::select! {
-                () = tokio::time::sleep(self.options.flush_interval) => false,
-                () = quit.cancelled() => true,
+        while !quit.is_cancelled() {
+            let turn = async {
+                tokio::time::sleep(self.options.flush_interval).await;
+                let flushed = self.flush(&mut waiting).await;
+                let any = flushed.as_ref().is_ok_and(|rows| *rows > 0);
+                pruning.written += flushed.as_ref().copied().unwrap_or_default();
+                note(flushed, &mut told);
+                if any {
+                    self.prune(&mut pruning).await;
+                }
             };
-            let timeout = if ending { LAST_TIMEOUT } else { CALL_TIMEOUT };
-            match self.flush(&mut waiting, timeout).await {
-                Ok(0) => {}
-                Ok(rows) => {
-                    told = false;
-                    pruning.written += rows;
-                    if !ending {
-                        self.prune(&mut pruning).await;
-                    }
-                }
-                Err(fault) => {
-                    if !core::mem::replace(&mut told, true) {
-                        warn!(code = fault.code.as_str(), detail = %fault.detail, "the ledger of drops cannot be written; it is tried again");
-                    }
-                }
-            }
-            if ending {
-                return;
+            tokio::select! {
+                biased;
+                () = quit.cancelled() => {}
+                () = turn => {}
             }
         }
+        let last = tokio::time::timeout(LAST_TIMEOUT, self.flush(&mut waiting)).await;
+        note(last.unwrap_or_else(|_| Err(no_answer())), &mut told);
     }
 
-    /// Writes what was dropped; answers how many rows. Where nothing was, nothing is called.
-    async fn flush(&self, waiting: &mut Waiting, timeout: Duration) -> Result<usize, Fault> {
+    /// Writes what was dropped; answers how many rows. Where nothing was, nothing is called. May be dropped at any time: what is not known to be written
+    /// waits.
+    async fn flush(&self, waiting: &mut Waiting) -> Result<usize, Fault> {
         if waiting.batches.len() < MAX_WAITING {
             let mut rows = self.book.take();
             while !rows.is_empty() {
                 let rest = rows.split_off(rows.len().min(MAX_LEDGER_BATCH));
-                waiting.batches.push_back(LedgerBatch { id: self.batch_ids.wrapping_add(waiting.taken), rows });
+                let batch = LedgerBatch { id: self.batch_ids.wrapping_add(waiting.taken), rows };
+                waiting.batches.push_back(Pending { batch, in_doubt_since: None });
                 waiting.taken += 1;
                 rows = rest;
             }
         }
         let mut written = 0;
-        while let Some(batch) = waiting.batches.front() {
-            match tokio::time::timeout(timeout, self.ledger.add(batch)).await {
+        while let Some(Pending { batch, in_doubt_since }) = waiting.batches.front_mut() {
+            let (now, before) = (self.clock.now(), *in_doubt_since);
+            if before.is_some_and(|since| now.since(since) >= REPEATED_FOR) {
+                error!(
+                    rows = batch.rows.len(),
+                    "rows of the ledger of drops are given up: no answer told whether they were written, and they could count twice"
+                );
+                waiting.batches.pop_front();
+                continue;
+            }
+            in_doubt_since.get_or_insert(now);
+            match tokio::time::timeout(CALL_TIMEOUT, self.ledger.add(batch)).await {
                 Ok(Outcome::Done(())) => {
                     written += batch.rows.len();
                     waiting.batches.pop_front();
                 }
-                Ok(Outcome::NotDone(fault) | Outcome::Unknown(fault)) => return Err(fault),
-                Err(_) => return Err(Fault::new(causeway_core::outcome::FaultCode::Timeout, "no answer in time")),
+                Ok(Outcome::NotDone(fault)) if is_of_the_batch(&fault) => {
+                    error!(code = fault.code.as_str(), detail = %fault.detail, rows = batch.rows.len(), "the ledger of drops refuses these rows for good: they are left out");
+                    waiting.batches.pop_front();
+                }
+                Ok(Outcome::NotDone(fault)) => {
+                    *in_doubt_since = before;
+                    return Err(fault);
+                }
+                Ok(Outcome::Unknown(fault)) => return Err(fault),
+                Err(_) => return Err(no_answer()),
             }
         }
         Ok(written)
@@ -171,6 +194,28 @@ impl LedgerKeeper {
             Outcome::Done(rows) => info!(rows, "old rows of the ledger of drops were deleted"),
             Outcome::NotDone(fault) | Outcome::Unknown(fault) => {
                 warn!(code = fault.code.as_str(), detail = %fault.detail, "old rows of the ledger of drops could not be deleted; it is tried again");
+            }
+        }
+    }
+}
+
+/// Whether a store that refused a batch with this fault will always do so, and may take another batch. Without its table or the right to write, it takes none.
+const fn is_of_the_batch(fault: &Fault) -> bool {
+    !fault.is_transient() && !matches!(fault.code, FaultCode::NotAuthorized | FaultCode::NotFound)
+}
+
+fn no_answer() -> Fault {
+    Fault::new(FaultCode::Timeout, "no answer in time")
+}
+
+/// Says it when writing begins to fail.
+fn note(flushed: Result<usize, Fault>, told: &mut bool) {
+    match flushed {
+        Ok(0) => {}
+        Ok(_) => *told = false,
+        Err(fault) => {
+            if !core::mem::replace(told, true) {
+                warn!(code = fault.code.as_str(), detail = %fault.detail, "the ledger of drops cannot be written; it is tried again");
             }
         }
     }
@@ -229,7 +274,6 @@ mod tests {
     use super::*;
     use async_trait::async_trait;
     use causeway_core::drops::{Direction, DropOutcome, DropReason};
-    use causeway_core::outcome::FaultCode;
     use causeway_local::memory::MemoryDropLedger;
     use causeway_ports::SystemClock;
 
@@ -290,19 +334,19 @@ mod tests {
             batch_ids: 100,
         };
         let mut waiting = Waiting::default();
-        assert_eq!(keeper.flush(&mut waiting, CALL_TIMEOUT).await, Ok(0), "nothing is written where nothing was dropped");
+        assert_eq!(keeper.flush(&mut waiting).await, Ok(0), "nothing is written where nothing was dropped");
         for nth in 0..200_u64 {
             keeper.book.record(UnixMillis(nth), &dropped(&format!("t/{}", nth % 120)), 2);
         }
         let (mut failures, mut written) = (0, 0);
         for nth in 0..10_u64 {
-            match keeper.flush(&mut waiting, CALL_TIMEOUT).await {
+            match keeper.flush(&mut waiting).await {
                 Ok(rows) => written += rows,
                 Err(_) => failures += 1,
             }
             keeper.book.record(UnixMillis(1_000 + nth), &dropped("more"), 1);
         }
-        assert_eq!(keeper.flush(&mut waiting, CALL_TIMEOUT).await, Ok(1));
+        assert_eq!(keeper.flush(&mut waiting).await, Ok(1));
         assert_eq!((failures, written > 0), (3, true));
         let page = ledger.list(1_000).await.unwrap();
         assert_eq!(page.rows.iter().map(|row| row.count.lost).sum::<u64>(), 410);
@@ -311,5 +355,117 @@ mod tests {
         keeper.prune(&mut pruning).await;
         assert!(pruning.at.is_some_and(|at| at <= clock.now()) && many == 121);
         assert!(ledger.list(10).await.unwrap().rows.is_empty(), "all of it is older than its retention");
+    }
+
+    /// Answers by script, without effect; then it does what it is asked for. Or looks for old rows without end.
+    struct Scripted(MemoryDropLedger, Mutex<VecDeque<Outcome<()>>>, CancellationToken);
+
+    #[async_trait]
+    impl DropLedger for Scripted {
+        async fn add(&self, batch: &LedgerBatch) -> Outcome<()> {
+            let scripted = self.1.lock().unwrap().pop_front();
+            match scripted {
+                Some(outcome) => outcome,
+                None => self.0.add(batch).await,
+            }
+        }
+
+        async fn list(&self, limit: usize) -> Result<LedgerPage, Fault> {
+            self.0.list(limit).await
+        }
+
+        async fn prune(&self, _: LedgerLimits) -> Outcome<usize> {
+            self.2.cancel();
+            core::future::pending().await
+        }
+
+        async fn probe(&self) -> Result<(), Fault> {
+            self.0.probe().await
+        }
+
+        async fn create(&self) -> Result<Vec<String>, Fault> {
+            self.0.create().await
+        }
+    }
+
+    /// Shows what it is set to.
+    #[derive(Default)]
+    struct Hands(Mutex<Instant>);
+
+    impl Clock for Hands {
+        fn now(&self) -> Instant {
+            *self.0.lock().unwrap()
+        }
+
+        fn wall(&self) -> UnixMillis {
+            UnixMillis(1_000_000)
+        }
+    }
+
+    fn scripted(outcomes: impl IntoIterator<Item = Outcome<()>>) -> (LedgerKeeper, Arc<Scripted>, Arc<Hands>) {
+        let ledger = Arc::new(Scripted(MemoryDropLedger::new(), Mutex::new(outcomes.into_iter().collect()), CancellationToken::new()));
+        let hands = Arc::new(Hands::default());
+        let keeper = LedgerKeeper {
+            book: DropBook::default(),
+            ledger: Arc::clone(&ledger) as Arc<dyn DropLedger>,
+            options: LedgerOptions { retention: Duration::from_secs(60), max_rows: 10_000, flush_interval: Duration::from_millis(1) },
+            clock: Arc::clone(&hands) as Arc<dyn Clock>,
+            batch_ids: 100,
+        };
+        (keeper, ledger, hands)
+    }
+
+    async fn topics(ledger: &Scripted) -> Vec<String> {
+        let mut topics: Vec<_> = ledger.list(100).await.unwrap().rows.into_iter().map(|row| format!("{row:?}")).collect();
+        topics.sort();
+        topics
+    }
+
+    #[tokio::test]
+    async fn what_is_refused_for_good_is_left_out_and_what_may_pass_waits() {
+        let fault = |code| Outcome::NotDone(Fault::new(code, "no"));
+        let (keeper, ledger, _) = scripted([fault(FaultCode::InvalidConfig), fault(FaultCode::NotAuthorized), fault(FaultCode::Throttled)]);
+        let mut waiting = Waiting::default();
+        keeper.book.record(UnixMillis(1), &dropped("refused"), 1);
+        assert_eq!(keeper.flush(&mut waiting).await, Ok(0), "and it does not wait any more");
+        assert!(waiting.batches.is_empty());
+        keeper.book.record(UnixMillis(1), &dropped("kept"), 1);
+        for _ in 0..2 {
+            assert!(keeper.flush(&mut waiting).await.is_err());
+        }
+        assert_eq!(keeper.flush(&mut waiting).await, Ok(1));
+        let topics = topics(&ledger).await;
+        assert!(topics.len() == 1 && topics[0].contains("kept"), "{topics:?}");
+    }
+
+    #[tokio::test]
+    async fn a_batch_in_doubt_is_repeated_for_nine_minutes_and_no_longer() {
+        let fault = || Fault::new(FaultCode::Timeout, "no answer");
+        let at = |seconds: u64| Instant::from_nanos((1_000 + seconds) * 1_000_000_000);
+        for (doubt, written) in [(Outcome::Unknown(fault()), 0), (Outcome::NotDone(fault()), 1)] {
+            let (keeper, ledger, hands) = scripted([doubt, Outcome::NotDone(fault())]);
+            let mut waiting = Waiting::default();
+            keeper.book.record(UnixMillis(1), &dropped("t"), 1);
+            for seconds in [0, 539] {
+                *hands.0.lock().unwrap() = at(seconds);
+                assert!(keeper.flush(&mut waiting).await.is_err());
+            }
+            *hands.0.lock().unwrap() = at(540);
+            assert_eq!(keeper.flush(&mut waiting).await, Ok(written));
+            assert_eq!(topics(&ledger).await.len(), written);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_last_flush_has_its_turn_whatever_is_under_way() {
+        let (keeper, ledger, _) = scripted([]);
+        let (book, quit) = (keeper.book.clone(), CancellationToken::new());
+        book.record(UnixMillis(1), &dropped("first"), 1);
+        let running = tokio::spawn(keeper.run(quit.clone()));
+        ledger.2.cancelled().await;
+        book.record(UnixMillis(2), &dropped("last"), 1);
+        quit.cancel();
+        tokio::time::timeout(LAST_TIMEOUT, running).await.unwrap().unwrap();
+        assert_eq!(topics(&ledger).await.len(), 2);
     }
 }

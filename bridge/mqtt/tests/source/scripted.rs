@@ -429,7 +429,26 @@ async fn malformed_packets_are_contained_and_counted() {
         let (fault, _) = disconnected(&mut source).await;
         assert_eq!(fault.code, FaultCode::ProtocolError, "{bytes:x?}: {fault}");
     }
-    assert_eq!(source.counters().poison_packets, count);
+    // The session is kept: what was wrong with quality of service 1 comes again, and of what cannot be told apart nobody knows that it is lost.
+    assert_eq!((source.counters().poison_packets, source.counters().poison_lost), (count, 0));
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_is_lost_where_it_does_not_come_again() {
+    // Neither has a topic.
+    let (unrepeated, repeated) = (packet(0x30, b"\x00\x00\x00x"), packet(0x32, b"\x00\x00\x00\x01\x00x"));
+    for (expiry, packet, lost) in [(3_600_u32, &unrepeated, 1), (3_600, &repeated, 0), (0, &unrepeated, 1), (0, &repeated, 1)] {
+        let broker = ScriptedBroker::new().await;
+        let mut source = source(options(broker.port, &[("a", "r")]));
+        let (mut peer, _) = broker.accept().await;
+        peer.send(connack(false, 0, &[&[0x11], &expiry.to_be_bytes()[..]].concat())).await;
+        peer.grant(1).await;
+        connected(&mut source).await;
+        subscribed(&mut source).await;
+        peer.send(packet.clone()).await;
+        disconnected(&mut source).await;
+        assert_eq!((source.counters().poison_packets, source.counters().poison_lost), (1, lost), "{expiry}");
+    }
 }
 
 /// A PUBLISH that ends where its property length should stand is swallowed by the library without a word, and holds up what follows until the broker

@@ -1,7 +1,7 @@
 //! The flow of deliveries and acknowledgements.
 
 use crate::broker::ScriptedBroker;
-use crate::packets::{Publish, Sent, packet, text_property, user_property};
+use crate::packets::{Publish, Sent, connack, packet, text_property, user_property};
 use crate::support::{any_delivery, connected, delivery, disconnected, eventually, id, next, options, source, subscribed, text};
 use causeway_core::message::Properties;
 use causeway_core::outcome::FaultCode;
@@ -566,4 +566,64 @@ async fn flow_a_pause_of_the_socket_ends_with_the_patience_of_the_broker() {
     }
     assert_eq!(text(&delivery(&mut source).await), "kept");
     assert_eq!(status.get().connection.0, 1, "one pause, and no other before there was room");
+}
+
+/// However long the configuration allows: the keep-alive that was agreed upon counts.
+#[tokio::test]
+async fn flow_a_pause_of_the_socket_begins_with_a_word_and_ends_before_the_broker_gives_up() {
+    let broker = ScriptedBroker::new().await;
+    let mut wanted = options(broker.port, &[("a", "r")]);
+    wanted.keep_alive = Duration::from_secs(600);
+    wanted.loose = LooseBuffer { messages: 10, on_full: OnFull::PauseSocket, pause_max: Some(Duration::from_secs(300)) };
+    let mut source = source(wanted);
+    let (mut peer, _) = broker.accept().await;
+    // The broker wants to hear something every four seconds.
+    peer.send(connack(false, 0, &[0x13, 0, 4])).await;
+    peer.grant(1).await;
+    ready(&mut source).await;
+    tokio::time::sleep(Duration::from_millis(2_200)).await;
+    peer.send(flood(500, 1)).await;
+    let status = source.status();
+    assert!(matches!(peer.next().await, Some(Sent::Unsubscribe { .. })), "more than half of the keep-alive had passed");
+    assert_eq!(status.counters().dropped_qos0, 0, "the pause goes on");
+    eventually(|| status.counters().unacknowledged == 1).await;
+    assert_eq!((status.counters().dropped_qos0, status.get().connection.0), (490, 1));
+}
+
+#[tokio::test]
+async fn flow_what_waits_in_a_pause_is_counted_when_the_connection_ends() {
+    let broker = ScriptedBroker::new().await;
+    let mut wanted = options(broker.port, &[("a", "r")]);
+    wanted.loose = LooseBuffer { messages: 10, on_full: OnFull::PauseSocket, pause_max: Some(Duration::from_secs(60)) };
+    let mut source = source(wanted);
+    let mut peer = broker.serve(false).await;
+    ready(&mut source).await;
+    let kept = Publish::new("a", 1, "kept").encode();
+    peer.send([kept, flood(11, 2)].concat()).await;
+    let status = source.status();
+    eventually(|| status.counters().unacknowledged == 1).await;
+    // The eleventh is read by then.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    source.reconnect();
+    let _peer = broker.serve(true).await;
+    assert_eq!(status.counters().dropped_qos0, 1);
+}
+
+#[tokio::test]
+async fn no_new_connection_is_made_where_the_broker_does_not_keep_the_session() {
+    let broker = ScriptedBroker::new().await;
+    let mut source = source(options(broker.port, &[("a", "r")]));
+    let (mut peer, _) = broker.accept().await;
+    peer.send(connack(false, 0, &[0x11, 0, 0, 0, 0])).await;
+    peer.grant(1).await;
+    ready(&mut source).await;
+    peer.send(Publish::new("a", 1, "held").encode()).await;
+    let held = delivery(&mut source).await;
+    source.reconnect();
+    // By this the wish has been looked at.
+    peer.send(Publish::new("a", 2, "next").encode()).await;
+    let next = delivery(&mut source).await;
+    source.acknowledge(next.id);
+    assert_eq!(peer.acks(2).await, [1, 2]);
+    assert_eq!((held.id, source.status().get().connection.0), (id(1, 1), 1));
 }

@@ -447,7 +447,7 @@ impl Session {
             worker::Effect::Park { park, letter } => self.dispatch.park(park, letter),
             worker::Effect::Reconnect => {
                 if let Some(source) = &mut self.source {
-                    warn!("a limit has held a message for ack_hold_max: making a new connection, by which it comes again");
+                    warn!("a limit has held a message for ack_hold_max: asking for a new connection, by which it comes again");
                     source.reconnect();
                 }
             }
