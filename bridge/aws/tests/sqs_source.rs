@@ -197,7 +197,8 @@ async fn poison_is_dropped_where_that_is_wanted(emulator: &Emulator) {
         assert_eq!(text(&delivery(&mut source).await), "poison");
     }
     empties(&client, &url).await;
-    assert_eq!((source.counters().received, source.counters().poison_packets), (2, 1));
+    let counters = source.counters();
+    assert_eq!((counters.received, counters.poison_packets, counters.poison_dropped, counters.poison_lost), (2, 1, 1, 0));
 }
 
 async fn a_queue_is_found_by_its_name_and_waited_for(emulator: &Emulator) {

@@ -569,7 +569,7 @@ impl StatusBoard {
 
 fn source_counters<S: serde::Serializer>(counters: &SourceCounters, serializer: S) -> Result<S::Ok, S::Error> {
     use serde::ser::SerializeStruct;
-    let mut out = serializer.serialize_struct("SourceCounters", 14)?;
+    let mut out = serializer.serialize_struct("SourceCounters", 16)?;
     out.serialize_field("received", &counters.received)?;
     out.serialize_field("acknowledged", &counters.acknowledged)?;
     out.serialize_field("unacknowledged", &counters.unacknowledged)?;
@@ -578,6 +578,8 @@ fn source_counters<S: serde::Serializer>(counters: &SourceCounters, serializer: 
     out.serialize_field("connect_failures", &counters.connect_failures)?;
     out.serialize_field("sessions_lost", &counters.sessions_lost)?;
     out.serialize_field("poison_packets", &counters.poison_packets)?;
+    out.serialize_field("poison_lost", &counters.poison_lost)?;
+    out.serialize_field("poison_dropped", &counters.poison_dropped)?;
     out.serialize_field("window_overruns", &counters.window_overruns)?;
     out.serialize_field("reused_ids", &counters.reused_ids)?;
     out.serialize_field("dropped_qos0", &counters.dropped_qos0)?;

@@ -69,8 +69,8 @@ reasons! {
     SenderNotWritable = "sender_not_writable", OUT;
     /// Its destination cannot be used until somebody mends it.
     DeliveryFailed = "delivery_failed", OUT;
-    /// Too many attempts, while others went through.
-    RetriesExhausted = "retries_exhausted", OUT;
+    /// Too many attempts, while others went through; or its source gave it too often.
+    RetriesExhausted = "retries_exhausted", BOTH;
     /// Past its expiry.
     Expired = "expired", OUT;
     /// The oldest of a key that is full, to make room for a newer one.

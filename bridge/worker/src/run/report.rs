@@ -135,7 +135,16 @@ impl Session {
         let source = &self.status.source;
         for (reason, counted, what) in [
             (DropReason::NotReady, source.dropped_qos0, "a message of quality of service 0 found no room"),
-            (DropReason::DecodeError, source.poison_packets, "a packet was malformed, or larger than the maximum packet size"),
+            (
+                DropReason::DecodeError,
+                source.poison_lost,
+                "a packet was malformed, or larger than the maximum packet size, and does not come again",
+            ),
+            (
+                DropReason::RetriesExhausted,
+                source.poison_dropped,
+                "the queue gave it more often than poison_max_receives, and poison_drop_without_dlq says to drop it",
+            ),
         ] {
             let told = self.source_drops.entry(reason).or_default();
             // A source of another term counts from 0 again.

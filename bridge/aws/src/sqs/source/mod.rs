@@ -164,6 +164,7 @@ struct Shared {
     held_peak: AtomicU64,
     failures: AtomicU64,
     poison: AtomicU64,
+    poison_dropped: AtomicU64,
     /// Deliveries that the consumer is done with and the task has not been told of.
     acknowledged: Mutex<Vec<u64>>,
     wake: Notify,
@@ -241,6 +242,7 @@ impl Source for SqsSource {
             unacknowledged_peak: read(&self.shared.held_peak),
             connect_failures: read(&self.shared.failures),
             poison_packets: read(&self.shared.poison),
+            poison_dropped: read(&self.shared.poison_dropped),
             ..SourceCounters::default()
         }
     }
@@ -434,6 +436,7 @@ impl Task {
                 return Some(());
             }
             if self.options.poison_drop_without_dlq {
+                self.shared.poison_dropped.fetch_add(1, Ordering::Relaxed);
                 tracing::warn!(receiver = %self.options.receiver, id = received.message_id(), "received too often: dropped, as poison_drop_without_dlq says");
                 let ordinal = self.holding.take(receipt.to_owned(), Instant::now());
                 self.holding.settle(ordinal);
