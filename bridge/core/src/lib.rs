@@ -4,6 +4,7 @@
 //! number, opens a socket or names a cloud service: time and randomness come in as arguments, effects go out as values.
 
 pub mod adoption;
+pub mod commands;
 pub mod config;
 pub mod dead_letter;
 pub mod dispatch;

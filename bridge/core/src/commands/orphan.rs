@@ -1,0 +1,41 @@
+//! Answers to nobody: what names a command that has no row.
+
+use crate::units::UnixMillis;
+use core::time::Duration;
+
+/// An answer whose command had no row when it came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Orphan {
+    /// When it came.
+    pub came_at: UnixMillis,
+}
+
+/// What becomes of an orphan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Adoption {
+    /// A row that was made now takes it.
+    Adopted,
+    /// It is not believed any more: housekeeping deletes it.
+    Expired,
+}
+
+impl Orphan {
+    /// What becomes of it where a row is made, or housekeeping looks, `now`. Stores that delete by time do so late: what is read is asked.
+    #[must_use]
+    pub fn at(&self, now: UnixMillis, keep: Duration) -> Adoption {
+        if now.since(self.came_at) > keep { Adoption::Expired } else { Adoption::Adopted }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rr3_an_answer_to_nobody_is_kept_for_a_while() {
+        let orphan = Orphan { came_at: UnixMillis(1_000) };
+        let at = |millis| orphan.at(UnixMillis(millis), Duration::from_secs(600));
+        assert_eq!((at(1_000), at(601_000), at(601_001)), (Adoption::Adopted, Adoption::Adopted, Adoption::Expired));
+        assert_eq!(at(602_000), Adoption::Expired);
+    }
+}
