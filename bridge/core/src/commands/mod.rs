@@ -6,6 +6,7 @@
 
 mod command;
 mod correlation;
+pub mod gateway;
 mod orphan;
 mod repeat;
 mod topics;
