@@ -1,6 +1,7 @@
 //! The AWS side of the Causeway bridge: DynamoDB stores, the SQS sink and the SQS source.
 
 pub mod client;
+pub mod commands;
 pub mod dead_letters;
 pub mod drop_ledger;
 #[cfg(feature = "ecs")]
@@ -21,6 +22,7 @@ mod transaction;
 
 pub use aws_sdk_dynamodb::Client as DynamoClient;
 pub use client::{AwsClients, AwsOptions};
+pub use commands::DynamoCommands;
 pub use dead_letters::{DynamoDeadLetters, DynamoRedrives};
 pub use drop_ledger::DynamoDropLedger;
 #[cfg(feature = "ecs")]

@@ -8,15 +8,15 @@ use aws_sdk_dynamodb::types::{
     TimeToLiveStatus,
 };
 use causeway_aws::schema::{self, TABLES, Table, TimeToLive};
-use causeway_aws::{DynamoDeadLetters, DynamoDropLedger, DynamoOutbox, DynamoRedrives};
+use causeway_aws::{DynamoCommands, DynamoDeadLetters, DynamoDropLedger, DynamoOutbox, DynamoRedrives};
 use causeway_core::dead_letter::{DeadLetter, DeadLetterState, Destination};
 use causeway_core::identity::{Epoch, Id128, LogName, Slot};
 use causeway_core::message::{Entry, Message};
 use causeway_core::outcome::{Fault, FaultCode, Outcome};
 use causeway_core::rows::{Anchor, Head, Row};
 use causeway_core::units::UnixMillis;
-use causeway_ports::conformance::{dead_letters, drop_ledger, mailbox, outbox, redrives};
-use causeway_ports::{DeadLetters, DropLedger, Outbox, Put};
+use causeway_ports::conformance::{commands, dead_letters, drop_ledger, mailbox, outbox, redrives};
+use causeway_ports::{Commands, DeadLetters, DropLedger, Outbox, Put, SystemClock};
 use std::sync::Arc;
 use support::emulator::{Emulator, dynamodb, ministack};
 
@@ -68,6 +68,26 @@ async fn dead_letter_contract(emulator: &Emulator, cases: &[&str]) {
         assert_eq!(store.create().await.expect("create"), [table(case)]);
         dead_letters::run(case, Arc::new(store)).await;
     }
+}
+
+async fn command_contract(emulator: &Emulator, cases: &[&str]) {
+    for case in cases {
+        eprintln!("{}: commands: {case}", emulator.name);
+        let name = table(case);
+        let store = DynamoCommands::new(client(emulator), &name, commands::RETENTION, commands::ORPHANS, Arc::new(SystemClock));
+        assert_eq!(store.create_tables().await.expect("create"), [name]);
+        commands::run(case, Arc::new(store)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commands_keep_their_contract_on_dynamodb() {
+    command_contract(&dynamodb(), commands::CASES).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commands_keep_their_contract_on_ministack() {
+    command_contract(&ministack(), commands::CASES).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,11 +1,13 @@
 //! Stores in this process's memory: for tests and demonstrations. What they hold ends with the process.
 
+mod commands;
 mod drop_ledger;
 mod leases;
 mod managed_subscriptions;
 mod quota;
 mod redrives;
 
+pub use commands::MemoryCommands;
 pub use drop_ledger::MemoryDropLedger;
 pub use leases::MemoryLeases;
 pub use managed_subscriptions::MemoryManagedSubscriptions;

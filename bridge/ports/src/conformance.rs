@@ -11,6 +11,7 @@
 //! `()` where there is nothing). The calling crate needs `tokio` with `macros` and `rt-multi-thread`. Cases never look at a clock.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a suite of tests reports by panicking")]
 
+pub mod commands;
 pub mod dead_letters;
 pub mod drop_ledger;
 pub mod leases;

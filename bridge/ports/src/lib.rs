@@ -5,6 +5,7 @@
 //! attempt is right is the core's decision, which can recognise its own writes.
 
 mod clock;
+mod commands;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 #[cfg(feature = "fake")]
@@ -14,6 +15,7 @@ mod redrive;
 mod tasks;
 
 pub use clock::SystemClock;
+pub use commands::{Commands, DUE_SHARDS, Due, MAX_KEY_BYTES, OrphanAnswer};
 pub use quota::Quota;
 pub use redrive::TwoStores;
 pub use tasks::{Described, TaskRecord, Tasks};

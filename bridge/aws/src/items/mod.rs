@@ -2,6 +2,7 @@
 
 pub mod anchor;
 pub mod chunk;
+pub mod command;
 pub mod head;
 pub mod lease;
 pub mod letter;

@@ -3,6 +3,7 @@
 use crate::identity::Id128;
 use crate::source_id::ContentDigest;
 use crate::units::UnixMillis;
+use bytes::Bytes;
 use core::time::Duration;
 
 /// Where a command stands.
@@ -90,6 +91,17 @@ impl Verdict {
             Self::Rejected => State::Rejected,
         }
     }
+}
+
+/// What a target answers with.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CommandResult {
+    /// The payload, byte for byte. An empty one is a result like any other.
+    pub payload: Bytes,
+    /// Its content type.
+    pub content_type: Option<String>,
+    /// Why it failed or was refused, in the target's words.
+    pub reason: Option<String>,
 }
 
 /// A command as its row tells it. The bodies stand beside it: nothing here depends on them but for their digests.
@@ -181,6 +193,17 @@ pub enum Why {
     Ended,
 }
 
+/// What housekeeping does about a command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Sweep {
+    /// Its time is over: this is to be written in the place of the version before it.
+    Write(Box<Command>),
+    /// It is to be forgotten.
+    Delete,
+    /// Nothing.
+    Leave,
+}
+
 /// What the configuration says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
@@ -265,6 +288,28 @@ impl Command {
             next.answer = Some(answer);
             next.late = late;
         })
+    }
+
+    /// When housekeeping looks at it: while it is open at the end of its time, else when it is to be forgotten.
+    #[must_use]
+    pub fn due_at(&self, retention: Duration) -> UnixMillis {
+        if self.state.is_open() { self.expires_at } else { self.forget_at(retention) }
+    }
+
+    /// When it is forgotten.
+    #[must_use]
+    pub fn forget_at(&self, retention: Duration) -> UnixMillis {
+        self.expires_at.plus(retention)
+    }
+
+    /// What housekeeping does about it.
+    #[must_use]
+    pub fn sweep(&self, now: UnixMillis, retention: Duration, rules: &Rules) -> Sweep {
+        match self.on(&Event::Overdue, now, rules) {
+            Step::Write(next) => Sweep::Write(next),
+            Step::Nothing(_) if !self.state.is_open() && now >= self.forget_at(retention) => Sweep::Delete,
+            Step::Nothing(_) => Sweep::Leave,
+        }
     }
 
     fn to(&self, state: State, change: impl FnOnce(&mut Self)) -> Step {
@@ -361,6 +406,17 @@ mod tests {
     fn what_is_on_its_way_is_not_taken_back() {
         assert_eq!(written(command().on(&Event::Cancelled, UnixMillis(1), &RULES)).state, State::Cancelled);
         assert_eq!(published().on(&Event::Cancelled, UnixMillis(1), &RULES), Step::Nothing(Why::OnItsWay));
+    }
+
+    #[test]
+    fn what_is_overdue_is_ended_and_what_is_old_is_forgotten() {
+        let retention = Duration::from_secs(7_200);
+        let open = published();
+        assert_eq!((open.due_at(retention), open.sweep(UnixMillis(9_999), retention, &RULES)), (UnixMillis(10_000), Sweep::Leave));
+        let Sweep::Write(over) = open.sweep(UnixMillis(10_000), retention, &RULES) else { panic!() };
+        assert_eq!((over.state, over.due_at(retention)), (State::TimedOut, UnixMillis(7_210_000)));
+        assert_eq!(over.sweep(UnixMillis(7_209_999), retention, &RULES), Sweep::Leave);
+        assert_eq!(over.sweep(UnixMillis(7_210_000), retention, &RULES), Sweep::Delete);
     }
 
     #[test]

@@ -12,7 +12,7 @@ mod repeat;
 mod topics;
 mod waiters;
 
-pub use command::{Command, Event, Rules, State, Step, Verdict, Why};
+pub use command::{Command, CommandResult, Event, Rules, State, Step, Sweep, Verdict, Why};
 pub use correlation::{Correlation, CorrelationError, correlation_of};
 pub use orphan::{Adoption, Orphan};
 pub use repeat::{Repeat, repeat_of};

@@ -1,6 +1,6 @@
 //! What a gateway is told, and what it answers.
 
-use super::super::command::{Command, State, Verdict, Why};
+use super::super::command::{Command, CommandResult, State, Verdict, Why};
 use super::super::waiters::WaiterId;
 use crate::identity::{ConnectionEpoch, DeliveryId, Id128};
 use crate::outcome::{Fault, Outcome};
@@ -66,8 +66,8 @@ pub struct Reply {
     pub verdict: Option<Verdict>,
     /// A digest of the payload.
     pub digest: ContentDigest,
-    /// The payload, where it ends the command. An empty one is a result like any other.
-    pub result: Option<Bytes>,
+    /// What it brings.
+    pub result: CommandResult,
 }
 
 /// How the recording of a command ended.
@@ -232,7 +232,7 @@ pub enum Effect {
         /// The command.
         command: Box<Command>,
         /// The answer that ends it.
-        result: Option<Bytes>,
+        result: Option<CommandResult>,
     },
     /// Keep an answer whose command has no row; comes back as [`Event::OrphanKept`].
     KeepOrphan {

@@ -489,7 +489,7 @@ impl Gateway {
                 Step::Write(next) => {
                     known.busy = true;
                     let result = match todo {
-                        Todo::Reply(reply) => reply.result.clone(),
+                        Todo::Reply(reply) if reply.verdict.is_some() => Some(reply.result.clone()),
                         _ => None,
                     };
                     self.effects.push(Effect::Write { command: next, result });

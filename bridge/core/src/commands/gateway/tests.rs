@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
-use super::super::command::{State, Verdict};
+use super::super::command::{CommandResult, State, Verdict};
 use super::*;
 use crate::identity::{ConnectionEpoch, DeliveryId};
 use crate::outcome::FaultCode;
@@ -41,7 +41,7 @@ struct Fleet {
     gateways: Vec<Option<Gateway>>,
     calls: Vec<(usize, Effect)>,
     rows: BTreeMap<Id128, Command>,
-    results: BTreeMap<Id128, Bytes>,
+    results: BTreeMap<Id128, CommandResult>,
     keys: BTreeMap<String, (Id128, ContentDigest)>,
     orphans: Vec<Id128>,
     publishes: Vec<Id128>,
@@ -114,7 +114,7 @@ impl Fleet {
         waiter
     }
 
-    fn write(&mut self, command: &Command, result: Option<Bytes>) -> Written {
+    fn write(&mut self, command: &Command, result: Option<CommandResult>) -> Written {
         match self.rows.get(&command.id) {
             Some(row) if row.version + 1 == command.version => {
                 assert!(!row.state.is_final() || row.state == command.state, "{row:?} became {command:?}");
@@ -193,7 +193,7 @@ impl Fleet {
                 by: reply.by.clone(),
                 verdict: reply.verdict,
                 digest: reply.digest,
-                result: reply.verdict.map(|_| Bytes::copy_from_slice(&reply.digest)),
+                result: CommandResult { payload: Bytes::copy_from_slice(&reply.digest), ..CommandResult::default() },
             }),
         );
         true
@@ -291,7 +291,7 @@ fn rr2_r3_of_two_answers_the_first_stands() {
     fleet.settle();
     fleet.deliver(2, Path::Shared, &reply(1, 8));
     fleet.settle();
-    assert_eq!(fleet.results[&Id128(1)][..], [7; 32]);
+    assert_eq!(fleet.results[&Id128(1)].payload[..], [7; 32]);
     assert!(fleet.unacknowledged.iter().all(Vec::is_empty));
 }
 
