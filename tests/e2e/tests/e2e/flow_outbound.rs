@@ -251,8 +251,10 @@ async fn flow_a_broker_that_stops_reading_pauses_its_sender_and_the_queue_before
     becomes(&run, EGRESS, |paused| paused == 0.0).await;
     becomes(&run, INGRESS, |paused| paused == 0.0).await;
     run.delivered(MESSAGES).await.unwrap();
-    let after = text(&run).await;
-    assert_eq!(value(&after, TAKEN), MESSAGES as f64, "each was received once: what was held stayed hidden");
+    // The worker tells once a second.
+    becomes(&run, TAKEN, |taken| taken >= MESSAGES as f64).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(value(&text(&run).await, TAKEN), MESSAGES as f64, "each was received once: what was held stayed hidden");
     assert!(run.sqs().unwrap().calls("ReceiveMessage") > asked);
     let account = run.finish().await.unwrap();
     assert_eq!((account.published, account.unique, account.duplicates, account.lost), (MESSAGES, MESSAGES, 0, 0));
@@ -270,6 +272,9 @@ async fn flow_a_broker_that_asks_for_less_is_left_alone_for_a_while() {
     run.publish(0..MESSAGES, 0);
     run.publishing_done().await.unwrap();
     run.delivered(MESSAGES).await.unwrap();
+    // The worker tells once a second.
+    becomes(&run, TAKEN, |taken| taken >= MESSAGES as f64).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
     let after = text(&run).await;
     assert_eq!(gate.will.refused.load(Ordering::SeqCst), REFUSED);
     assert_eq!(value(&after, "causeway_peer_ack_total{sender=\"topic-out\",code=\"0x97\"}"), REFUSED as f64, "{after}");
