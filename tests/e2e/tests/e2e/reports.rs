@@ -119,8 +119,8 @@ async fn what_is_larger_than_a_queue_takes_is_put_aside_and_never_tried() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_throttle_in_the_form_of_a_refusal_is_waited_out_with_growing_pauses() {
     const FULL: f64 = 0.4;
-    let layer =
-        "routes: [{ id: ingest, policy: { backoff: { initial_interval: 25ms, max_interval: 400ms, multiplier: 2, jitter: 0.5 } } }]";
+    // A destination that asks for less is left alone by its sender, whatever the route's own pauses are.
+    let layer = "flow: { outbound: { resume: { base: 25ms, max: 400ms, jitter: 100ms } } }";
     let watched = Watched::start(Store::Sqlite, false, layer).await;
     let throttle = Fault::FailBefore { status: 403, code: "com.amazonaws.sqs#RequestThrottled".to_owned() };
     let sqs = &watched.rig.proxies.as_ref().unwrap().sqs;
