@@ -349,9 +349,17 @@ impl Run {
     /// # Errors
     /// Nothing arrives any more.
     pub async fn delivered(&self, count: u64) -> Result<()> {
+        self.delivered_with_patience(count, PATIENCE).await
+    }
+
+    /// The same where nothing may arrive for longer than usual: until the lease of a dead process has run out, say.
+    ///
+    /// # Errors
+    /// Nothing has arrived for longer than `patience`.
+    pub async fn delivered_with_patience(&self, count: u64, patience: Duration) -> Result<()> {
         let started = Instant::now();
         while self.consumer.unique() < count {
-            if self.consumer.idle().min(started.elapsed()) > PATIENCE {
+            if self.consumer.idle().min(started.elapsed()) > patience {
                 bail!("{} of {count} messages arrived; the end of the worker's log:\n{}", self.consumer.unique(), self.log_tail());
             }
             tokio::time::sleep(Duration::from_millis(20)).await;

@@ -173,6 +173,15 @@ impl Standby {
         Some(now.plus(overdue_after.saturating_sub(watch.unchanged_for(now))))
     }
 
+    /// When the lease's time is over for the owner that is watched, if nothing is heard of it until then: the first look that may claim its lease. `None`
+    /// where nobody is watched.
+    #[must_use]
+    pub fn claimable_at(&self, now: Instant) -> Option<Instant> {
+        let watch = self.watch.as_ref()?;
+        let needed = watch.row.tuple.ttl().saturating_add(self.patience);
+        Some(now.plus(needed.saturating_sub(watch.unchanged_for(now))))
+    }
+
     /// The task to ask the orchestrator about. It is the one that the row names which was read before; what is answered counts for that row alone.
     pub fn suspect(&mut self) -> Option<String> {
         let row = &self.watch.as_ref()?.row;
@@ -481,6 +490,25 @@ mod tests {
         one.read(at(3.0), UnixMillis(10), Ok(Some(raw(&row))));
         assert_eq!(one.overdue_at(at(3.0), Duration::from_secs(13)), Some(at(4.0)));
         assert_eq!(one.overdue_at(at(9.0), Duration::from_secs(13)), Some(at(9.0)));
+    }
+
+    #[test]
+    fn the_look_that_may_claim_comes_a_lease_time_after_the_last_sign_of_the_owner() {
+        let mut one = standby("b#1");
+        assert_eq!(one.claimable_at(at(1.0)), None, "nobody is watched");
+        let row = owned("a#1");
+        one.read(at(3.0), UnixMillis(10), Ok(Some(raw(&row))));
+        assert_eq!(one.claimable_at(at(3.0)), Some(at(3.0).plus(TTL)));
+        assert_eq!(one.claimable_at(at(5.0)), Some(at(3.0).plus(TTL)), "it does not move while nothing is heard");
+        let claim = one.claimable_at(at(5.0)).unwrap();
+        assert!(matches!(one.read(claim, UnixMillis(10), Ok(Some(raw(&row)))), Step::Write(write) if write.row.tuple.owner == "b#1"));
+        let mut renewed = standby("b#1");
+        renewed.read(at(3.0), UnixMillis(10), Ok(Some(raw(&row))));
+        let mut later = row;
+        later.tuple.renewed_at.0 += 1;
+        later.tuple.expires_at.0 += 1;
+        renewed.read(at(9.0), UnixMillis(10), Ok(Some(raw(&later))));
+        assert_eq!(renewed.claimable_at(at(9.0)), Some(at(9.0).plus(TTL)), "it was heard of");
     }
 
     #[test]

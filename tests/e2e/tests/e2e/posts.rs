@@ -16,6 +16,8 @@ const TOKEN: &str = "known to every caller of the test";
 const MESSAGES: u64 = 1_500;
 /// Who posts at the same time.
 const CALLERS: u64 = 8;
+/// A log of the dead worker's own is adopted when its lease has run out: 45 s, and as long again until that is seen in the worst case.
+const ADOPTION: Duration = Duration::from_secs(180);
 /// Every so manyth message is posted once more although it was accepted.
 const REPEATED: u64 = 10;
 
@@ -159,6 +161,7 @@ async fn kill_in_the_middle(layer: &'static str) {
     run.posted(0..MESSAGES);
     // A process knows what it accepted; nobody else does once the message is in the log.
     run.expose("posts of a message after the first", vec![("posted again".to_owned(), callers.again.load(Ordering::SeqCst))]);
+    run.delivered_with_patience(MESSAGES, ADOPTION).await.unwrap();
     let account = run.finish().await.unwrap();
     assert_eq!((account.published, account.unique, account.lost, account.corrupted), (MESSAGES, MESSAGES, 0, 0), "{answers:?}");
     assert!(account.duplicates <= account.duplicate_bound, "{account:?}");
