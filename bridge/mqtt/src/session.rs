@@ -1,18 +1,23 @@
 //! The state of one connection: what arrived, what is owed, what is asked for, and when patience ends. It reacts; `connection` drives it.
 
+mod patience;
+mod pause;
+mod shared;
+
+pub(crate) use shared::{Shared, count};
+
 use crate::acks::AckWindow;
 use crate::backoff::Backoff;
 use crate::convert;
 use crate::gate::{self, Answer, Inquiry};
 use crate::identity::ContentHash;
-use crate::loose::{self, Loose, Pushed};
+use crate::loose::{self, Loose};
 use crate::options::SourceOptions;
 use crate::subscriptions::{Move, Subscriptions, Terms};
 use crate::unsubscriptions::Unsubscriptions;
 use causeway_core::dispatch::NO_RECEIVER;
 use causeway_core::message::Message;
 use causeway_core::outcome::{Fault, FaultCode};
-use causeway_core::source_id::{self, Meeting, RecentIds};
 use causeway_ports::{ConnectionEpoch, Delivery, DeliveryId, SourceEvent};
 use core::time::Duration;
 use rumqttc::{
@@ -20,8 +25,8 @@ use rumqttc::{
     QoS,
 };
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -46,51 +51,6 @@ impl From<SourceEvent> for Item {
     fn from(event: SourceEvent) -> Self {
         Self::Event(event)
     }
-}
-
-/// Copies of one message of quality of service 0 that are kept while the socket is not read, at most.
-const MOST_PAUSED: usize = 64;
-
-/// Counters and marks that the task and the handle share.
-#[derive(Debug, Default)]
-pub(crate) struct Shared {
-    pub(crate) received: AtomicU64,
-    pub(crate) acknowledged: AtomicU64,
-    pub(crate) unacknowledged: AtomicU64,
-    pub(crate) unacknowledged_peak: AtomicU64,
-    pub(crate) reconnects: AtomicU64,
-    pub(crate) connect_failures: AtomicU64,
-    pub(crate) sessions_lost: AtomicU64,
-    pub(crate) poison_packets: AtomicU64,
-    pub(crate) poison_lost: AtomicU64,
-    pub(crate) window_overruns: AtomicU64,
-    pub(crate) reused_ids: AtomicU64,
-    pub(crate) dropped_qos0: AtomicU64,
-    pub(crate) refusals: AtomicU64,
-    pub(crate) quarantined: AtomicU64,
-    pub(crate) unmatched_held: AtomicU64,
-    /// Buffered deliveries of connections below this one come again by a later connection and need not be handed over.
-    pub(crate) resumed_at: AtomicU64,
-    pub(crate) connected: AtomicBool,
-    pub(crate) subscribed: AtomicBool,
-    pub(crate) connection: AtomicU64,
-    /// The ids of publishers that came last, on whatever connection. Only the task looks at it.
-    recent_ids: Mutex<RecentIds>,
-}
-
-impl Shared {
-    /// Counts an id that stands for another message than it did lately.
-    fn note_id(&self, message: &Message) {
-        let Some(id) = source_id::given(message) else { return };
-        let meeting = self.recent_ids.lock().unwrap_or_else(PoisonError::into_inner).note(&id, source_id::content_digest(message));
-        if meeting == Meeting::Other {
-            count(&self.reused_ids);
-        }
-    }
-}
-
-pub(crate) fn count(counter: &AtomicU64) {
-    counter.fetch_add(1, Ordering::Relaxed);
 }
 
 /// Why a connection ended.
@@ -600,93 +560,8 @@ impl Session {
         }
     }
 
-    /// Whether it, or another one in its place, was dropped.
-    fn hand_on_loose(&mut self, copy: Box<loose::Copy>) -> bool {
-        if self.paused_until.is_some() {
-            let room = self.paused.len() < MOST_PAUSED;
-            if room {
-                self.paused.push_back(copy);
-            }
-            return !room;
-        }
-        match self.loose.push(copy) {
-            Pushed::Waits => {
-                self.pause_spent = false;
-                self.mark_loose();
-                false
-            }
-            Pushed::Full(copy) if self.loose.pauses() && !self.pause_spent => {
-                let now = Instant::now();
-                self.paused_until = Some(now + self.pause_max);
-                self.ping_before_pause(now);
-                self.paused.push_back(copy);
-                false
-            }
-            Pushed::InPlaceOfTheOldest | Pushed::Full(_) => true,
-        }
-    }
-
     fn next_id(&mut self) -> DeliveryId {
         DeliveryId { connection: self.epoch, ordinal: self.acks.next_ordinal() }
-    }
-
-    fn mark_loose(&mut self) {
-        let id = self.next_id();
-        self.spill.push_back(Item::Loose(id));
-    }
-
-    /// Reads on once there is room for what waited, or when it waited for too long: it is dropped then, and so is whatever follows until there is room.
-    fn end_pause(&mut self, now: Instant) {
-        let Some(until) = self.pause_end() else { return };
-        self.take_up_paused();
-        if !self.paused.is_empty() {
-            if now < until {
-                return;
-            }
-            self.pause_spent = true;
-        }
-        self.drop_paused();
-    }
-
-    fn take_up_paused(&mut self) {
-        while let Some(copy) = self.paused.pop_front() {
-            if let Pushed::Full(copy) = self.loose.push(copy) {
-                self.paused.push_front(copy);
-                break;
-            }
-            self.mark_loose();
-        }
-    }
-
-    /// What still waits for room has none.
-    fn drop_paused(&mut self) {
-        self.paused.drain(..).for_each(|_| count(&self.shared.dropped_qos0));
-        self.paused_until = None;
-    }
-
-    /// The connection has ended: what waited for room is handed on where there is some by now, and dropped where there is none.
-    pub(crate) fn end(&mut self) {
-        self.take_up_paused();
-        self.drop_paused();
-    }
-
-    /// When a pause ends at the latest: also before the broker, which hears nothing meanwhile, takes the client for dead.
-    fn pause_end(&self) -> Option<Instant> {
-        let until = self.paused_until?;
-        let Some(keep_alive) = self.timers.keep_alive else { return Some(until) };
-        // A question that is being written is as good as written, for a little while.
-        let asked = self.pinging.map(|since| since + keep_alive / 4);
-        let written = self.timers.outgoing + keep_alive * 5 / 4;
-        Some(until.min(asked.map_or(written, |asked| asked.max(written))))
-    }
-
-    /// Has the client write something before a pause, unless it has done so lately: during one it does not.
-    fn ping_before_pause(&mut self, now: Instant) {
-        let Some(keep_alive) = self.timers.keep_alive else { return };
-        if now >= self.timers.outgoing + keep_alive / 2 && self.client.try_unsubscribe(Unsubscriptions::probe_filter()).is_ok() {
-            self.unsubscriptions.probe_queued();
-            (self.timers.probed, self.pinging) = (true, Some(now));
-        }
     }
 
     /// Whether what was handed over and not acknowledged comes again by a new connection. Where it does not, that is said, once.
@@ -735,79 +610,5 @@ impl Session {
                 "the broker delivers messages that match no configured filter, probably for a subscription of an earlier configuration; after unmatched_grace they are dead-lettered as SUBSCRIPTION_REMOVED, or without stores.dlq go the way of the first receiver's"
             );
         }
-    }
-
-    /// When [`Self::on_time`] has to be called at the latest.
-    pub(crate) fn deadline(&self) -> Option<Instant> {
-        let timers = &self.timers;
-        let silence = timers.keep_alive.filter(|_| timers.stalled.is_none()).map(|keep_alive| {
-            let end = timers.incoming + keep_alive * 5 / 2;
-            if timers.probed { end } else { end.min(self.probe_at(keep_alive)) }
-        });
-        let stall = timers.stalled.map(|since| since + self.stall_limit());
-        let grace = (!self.held.is_empty()).then_some(timers.grace_until);
-        [silence, stall, self.pause_end(), timers.answers_due, timers.ask_again, timers.recheck, grace].into_iter().flatten().min()
-    }
-
-    /// A moment at which the broker should be made to answer: the client pings only where it wrote nothing for a while, and not at all where the
-    /// broker turned keep-alive off or messages stream in without a pause.
-    fn probe_at(&self, keep_alive: Duration) -> Instant {
-        (self.timers.incoming + keep_alive * 3 / 2).min(self.timers.outgoing + keep_alive * 5 / 4)
-    }
-
-    fn stall_limit(&self) -> Duration {
-        self.timers.keep_alive.map_or(STALL_WITHOUT_KEEP_ALIVE, |keep_alive| keep_alive / 2)
-    }
-
-    /// Who let the deadline for the subscriptions pass.
-    const fn overdue(&self) -> &'static str {
-        if self.admitted { "the broker did not answer the subscriptions in time" } else { "nobody said in time what to unsubscribe" }
-    }
-
-    fn expect_answers(&mut self, asked: bool, now: Instant) {
-        if asked {
-            self.reported = false;
-            self.timers.answers_due = Some(now + self.reconcile_timeout);
-        }
-    }
-
-    /// Time has passed.
-    pub(crate) fn on_time(&mut self, now: Instant) -> Result<(), End> {
-        if self.timers.stalled.is_some_and(|since| now >= since + self.stall_limit()) {
-            return Err(End::new(Cause::Full, FaultCode::Throttled, "more arrived than the consumer took; the rest stays with the broker"));
-        }
-        if now >= self.timers.grace_until {
-            self.end_grace();
-        }
-        if self.timers.answers_due.is_some_and(|due| now >= due) {
-            if let Some(fault) = self.discarded.take() {
-                return Err(End { cause: Cause::Lost, fault });
-            }
-            return Err(End::new(Cause::Lost, FaultCode::Timeout, self.overdue()));
-        }
-        if self.timers.ask_again.is_some_and(|due| now >= due) {
-            self.timers.ask_again = None;
-            let asked = self.subscriptions.retry_refused();
-            self.expect_answers(asked, now);
-        }
-        if self.timers.recheck.is_some_and(|due| now >= due) {
-            self.timers.recheck = None;
-            let asked = self.subscriptions.retry_lowered();
-            self.expect_answers(asked, now);
-        }
-        let Some(keep_alive) = self.timers.keep_alive.filter(|_| self.timers.stalled.is_none()) else {
-            return Ok(());
-        };
-        if now >= self.timers.incoming + keep_alive * 5 / 2 {
-            return Err(End::new(Cause::Lost, FaultCode::Timeout, "the broker has been silent for two and a half times the keep-alive"));
-        }
-        if !self.timers.probed && now >= self.probe_at(keep_alive) {
-            // Where the client takes no more requests it has enough to write, which makes the broker answer as well.
-            if self.client.try_unsubscribe(Unsubscriptions::probe_filter()).is_ok() {
-                self.unsubscriptions.probe_queued();
-            }
-            self.timers.probed = true;
-        }
-        Ok(())
     }
 }

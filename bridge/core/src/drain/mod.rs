@@ -11,151 +11,30 @@
 //! Where a leg has a [`Pacing`], what is to be tried again and what former owners left is taken up in rounds ([`rounds`]).
 
 pub mod breaker;
+mod figures;
+mod item;
 mod leg;
 mod pacer;
 pub mod retry;
 pub mod rounds;
 mod shares;
 
+pub use item::{BatchId, BatchLimits, Item, Launch, OrderKey, Origin, Pace, ParkId};
 pub use pacer::SendLimit;
 pub use rounds::Pacing;
 
 use crate::flow::Reason;
-use crate::flow::sender::{SenderFlow, SenderLink, SenderOptions};
-use crate::identity::{ConnectionEpoch, DeliveryId, Id128, LaneId, Place, Position};
+use crate::flow::sender::SenderLink;
+use crate::identity::{ConnectionEpoch, Id128, Place, Position};
 use crate::message::Entry;
 use crate::units::Instant;
-use breaker::{BreakerOptions, Circuit, SendEnd};
-use core::time::Duration;
+use breaker::SendEnd;
 use leg::Sending;
 use retry::Jitter;
-use rounds::{Answer, RoundId};
+use rounds::Answer;
 use shares::{Share, Shares};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
-
-/// An entry on its way to a destination.
-#[derive(Clone, Debug)]
-pub struct Item {
-    /// What keeps it until it is settled.
-    pub origin: Origin,
-    /// Its turn: given by [`Drain::admit`].
-    pub turn: u64,
-    /// The entry.
-    pub entry: Arc<Entry>,
-    /// The index of its leg.
-    pub leg: usize,
-    /// What it takes of a batch's bytes.
-    pub size: usize,
-    /// Attempts so far, those of former owners included.
-    pub attempts: u32,
-    /// When this owner first sent it.
-    pub first_attempt: Option<Instant>,
-    /// When it became ready.
-    pub ready_at: Instant,
-    /// A limit admits it then and not before; nothing once that moment has come.
-    pub not_before: Option<Instant>,
-    /// What it must not overtake: the older entries of its leg with the same key. `None`: it keeps no order.
-    pub key: Option<OrderKey>,
-    /// A former owner left it, or such ones stand before it, and it waits for its first round.
-    pub inherited: bool,
-    /// The round that it was taken up with, until it is known what became of it.
-    pub round: Option<RoundId>,
-}
-
-/// What keeps an entry until it is settled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Origin {
-    /// The log, at this place.
-    Log(Place),
-    /// The source, which has not been told that this delivery is done with.
-    Held(DeliveryId),
-    /// The same, and the log has it or is about to; it was not met there yet.
-    Spilled(DeliveryId),
-}
-
-impl Origin {
-    /// The place in the log, where the log keeps it.
-    #[must_use]
-    pub const fn place(self) -> Option<Place> {
-        match self {
-            Self::Log(place) => Some(place),
-            Self::Held(_) | Self::Spilled(_) => None,
-        }
-    }
-
-    /// The delivery, where the source alone keeps it.
-    #[must_use]
-    pub const fn delivery(self) -> Option<DeliveryId> {
-        match self {
-            Self::Held(delivery) => Some(delivery),
-            Self::Log(_) | Self::Spilled(_) => None,
-        }
-    }
-}
-
-/// A hash of what decides the order of entries. Two keys that share one only wait for each other more than they had to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct OrderKey(pub u64);
-
-/// Names a batch in flight.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct BatchId(pub u64);
-
-/// Names a dead letter in flight.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ParkId(pub u64);
-
-/// A destination's limits on one batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BatchLimits {
-    /// Entries.
-    pub entries: usize,
-    /// Bytes.
-    pub bytes: usize,
-    /// Bytes of one entry.
-    pub entry_bytes: usize,
-}
-
-/// How one leg sends.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Pace {
-    /// Entries in flight at most.
-    pub max_in_flight: usize,
-    /// How long a ready entry may wait for company under load.
-    pub linger: Duration,
-    /// The destination's limits.
-    pub limits: BatchLimits,
-    /// How it takes up what is to be tried again and what former owners left; `None`: as it comes.
-    pub pacing: Option<Pacing>,
-    /// When it leaves its destination alone; `None`: never.
-    pub breaker: Option<BreakerOptions>,
-    /// What bounds it besides, and when it pauses.
-    pub sender: SenderOptions,
-}
-
-impl Pace {
-    /// Batches in flight at most.
-    #[must_use]
-    pub fn max_sends(&self) -> usize {
-        self.pacing.map_or(usize::MAX, |pacing| pacing.max_sends)
-    }
-}
-
-/// What leaves at once.
-#[derive(Debug)]
-pub struct Launch {
-    /// The batch.
-    pub batch: BatchId,
-    /// The index of its leg.
-    pub leg: usize,
-    /// Its entries; empty where all had expired.
-    pub entries: Vec<Arc<Entry>>,
-    /// How long each entry that is sent for the first time by this owner had been ready.
-    pub delays: Vec<Duration>,
-    /// What is not sent because it expired; the caller's to settle or park.
-    pub expired: Vec<Item>,
-}
 
 /// The entries in memory: ready, waiting for another attempt, in flight.
 #[derive(Debug)]
@@ -202,13 +81,6 @@ impl Drain {
         self
     }
 
-    /// Entries that wait because a limit says so, and what they weigh in bytes.
-    #[must_use]
-    pub fn deferred(&self) -> (usize, usize) {
-        let each = self.legs.iter().map(Sending::deferred);
-        each.fold(self.reserved, |(count, weight), (more, heavier)| (count + more, weight + heavier))
-    }
-
     /// What limits dropped since it was last asked; the caller's to settle.
     pub fn take_limited(&mut self) -> Vec<(Item, Reason)> {
         self.legs.iter_mut().flat_map(Sending::take_limited).collect()
@@ -220,102 +92,8 @@ impl Drain {
         each.flat_map(|(leg, sending)| sending.take_told().into_iter().map(move |(reason, count)| (leg, reason, count))).collect()
     }
 
-    fn share(&self, lane: LaneId) -> Share {
-        self.shares.lanes.get(lane.index()).copied().unwrap_or_default()
-    }
-
     fn share_mut(&mut self, origin: Origin) -> &mut Share {
         self.shares.of(origin)
-    }
-
-    /// Entries that the source holds.
-    #[must_use]
-    pub const fn held(&self) -> usize {
-        self.shares.held.count
-    }
-
-    /// What those weigh, in bytes.
-    #[must_use]
-    pub const fn held_weight(&self) -> usize {
-        self.shares.held.weight
-    }
-
-    /// Entries that limits keep from leaving, and those that stand in line behind them.
-    #[must_use]
-    pub fn kept_by_limits(&self) -> usize {
-        let behind = self.legs.iter().enumerate().map(|(leg, sending)| {
-            let reserved = self.waiting.values().filter(|item| item.leg == leg && item.not_before.is_some());
-            let keys: HashSet<OrderKey> = reserved.chain(sending.limited()).filter_map(|item| item.key).collect();
-            sending.lines.iter().filter(|(key, _)| keys.contains(key)).map(|(_, line)| line.len()).sum::<usize>()
-        });
-        self.deferred().0 + behind.sum::<usize>()
-    }
-
-    /// Entries of `lane` in memory that are not settled.
-    #[must_use]
-    pub fn len_of(&self, lane: LaneId) -> usize {
-        self.share(lane).count
-    }
-
-    /// What those of `lane` weigh, in bytes.
-    #[must_use]
-    pub fn weight_of(&self, lane: LaneId) -> usize {
-        self.share(lane).weight
-    }
-
-    /// Entries of `lane` being sent or parked.
-    #[must_use]
-    pub fn in_flight_from(&self, lane: LaneId) -> usize {
-        self.share(lane).in_flight
-    }
-
-    /// Entries in memory that are not settled.
-    #[must_use]
-    pub const fn len(&self) -> usize {
-        self.count
-    }
-
-    /// Whether there is none.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-
-    /// What they weigh, in bytes.
-    #[must_use]
-    pub const fn weight(&self) -> usize {
-        self.weight
-    }
-
-    /// Entries being sent or parked.
-    #[must_use]
-    pub fn in_flight(&self) -> usize {
-        self.legs.iter().map(|sending| sending.in_flight).sum::<usize>() + self.parks.len()
-    }
-
-    /// Entries of `leg` being sent or parked.
-    #[must_use]
-    pub fn in_flight_of(&self, leg: usize) -> usize {
-        self.legs.get(leg).map_or(0, |sending| sending.in_flight) + self.parks.values().filter(|item| item.leg == leg).count()
-    }
-
-    /// Entries of `leg` in memory.
-    #[must_use]
-    pub fn count_of(&self, leg: usize) -> usize {
-        self.legs.get(leg).map_or(0, |sending| sending.unsent().count() + sending.in_flight)
-            + self.waiting.values().chain(self.parks.values()).filter(|item| item.leg == leg).count()
-    }
-
-    /// Entries that spilled and were not met in the log yet.
-    #[must_use]
-    pub const fn spilled(&self) -> usize {
-        self.shares.spilled.count
-    }
-
-    /// What those weigh, in bytes.
-    #[must_use]
-    pub const fn spilled_weight(&self) -> usize {
-        self.shares.spilled.weight
     }
 
     /// Says anew what keeps an entry; it stays where it is, with its turn. `false` where it is not here.
@@ -336,46 +114,6 @@ impl Drain {
     /// The same for an item that the caller took out.
     pub fn rebind_taken(&mut self, item: &mut Item, origin: Origin) {
         self.shares.rebind(item, origin, false);
-    }
-
-    /// Entries of `leg` that the source holds, but for those being sent or parked.
-    #[must_use]
-    pub fn idle_held_of(&self, leg: usize) -> usize {
-        let waiting = self.waiting.values().filter(|item| item.leg == leg);
-        let unsent = self.legs.get(leg).into_iter().flat_map(Sending::unsent);
-        waiting.chain(unsent).filter(|item| item.origin.delivery().is_some()).count()
-    }
-
-    /// The attempts of entries of `lane` that were tried and are not settled, oldest first, at most `limit`.
-    #[must_use]
-    pub fn attempts(&self, lane: LaneId, limit: usize) -> Vec<(Position, u32)> {
-        let mut attempts: Vec<(Position, u32)> = self
-            .waiting
-            .values()
-            .chain(self.parks.values())
-            .chain(self.flights.values().flatten())
-            .chain(self.legs.iter().flat_map(Sending::unsent))
-            .filter(|item| item.attempts > 0)
-            .filter_map(|item| Some((item.origin.place()?, item.attempts)))
-            .filter(|(place, _)| place.lane == lane)
-            .map(|(place, attempts)| (place.position, attempts))
-            .collect();
-        attempts.sort_unstable();
-        attempts.truncate(limit);
-        attempts
-    }
-
-    /// The oldest entry in memory.
-    #[must_use]
-    pub fn oldest(&self) -> Option<&Item> {
-        self.waiting
-            .values()
-            .chain(self.parks.values())
-            .chain(self.flights.values().flatten())
-            .chain(self.legs.iter().filter_map(|sending| sending.ready.first_key_value().map(|(_, item)| item)))
-            .chain(self.legs.iter().flat_map(Sending::due))
-            .chain(self.legs.iter().flat_map(Sending::limited))
-            .min_by_key(|item| item.turn)
     }
 
     /// Takes a loaded entry to be sent.
@@ -581,13 +319,6 @@ impl Drain {
         items
     }
 
-    /// Whether any entry is ready to be sent, and nothing keeps it from leaving.
-    #[must_use]
-    pub fn has_ready(&self) -> bool {
-        let may_send = |sending: &Sending| sending.circuit() == Circuit::Closed && sending.flow.window() > 0;
-        self.legs.iter().any(|sending| !sending.ready.is_empty() && may_send(sending))
-    }
-
     /// What is known of the connection under `leg` changed.
     pub fn linked(&mut self, now: Instant, leg: usize, link: SenderLink, jitter: &mut Jitter) {
         if let Some(sending) = self.legs.get_mut(leg) {
@@ -604,28 +335,10 @@ impl Drain {
         }
     }
 
-    /// What the sender of `leg` does.
-    #[must_use]
-    pub fn flow(&self, leg: usize) -> Option<&SenderFlow> {
-        self.legs.get(leg).map(|sending| &sending.flow)
-    }
-
-    /// Bytes of `leg` under way.
-    #[must_use]
-    pub fn unacked_of(&self, leg: usize) -> usize {
-        self.legs.get(leg).map_or(0, |sending| sending.unacked)
-    }
-
     /// Tells the circuit breaker of `leg`, if it has one, how a send ended; whether it is open from now on.
     pub fn send_ended(&mut self, now: Instant, leg: usize, end: SendEnd) -> bool {
         let breaker = self.legs.get_mut(leg).and_then(|sending| sending.breaker.as_mut());
         breaker.is_some_and(|breaker| breaker.ended(now, end))
-    }
-
-    /// What the circuit breaker of `leg` lets through.
-    #[must_use]
-    pub fn circuit(&self, leg: usize) -> Circuit {
-        self.legs.get(leg).map(Sending::circuit).unwrap_or_default()
     }
 
     /// Puts an entry back until `at`.
@@ -641,12 +354,6 @@ impl Drain {
         self.share_mut(item.origin).in_flight += 1;
         self.parks.insert(id, item);
         id
-    }
-
-    /// How many dead letters are being written.
-    #[must_use]
-    pub fn parks(&self) -> usize {
-        self.parks.len()
     }
 
     /// The entry whose dead letter was written, or was refused.
@@ -695,15 +402,5 @@ impl Drain {
             item
         });
         waiting.or_else(|| self.legs.get_mut(leg)?.extract(|item| item.turn == turn).pop())
-    }
-
-    /// The ids of entries in memory, for tests and counting.
-    pub fn ids(&self) -> impl Iterator<Item = Id128> + '_ {
-        self.waiting
-            .values()
-            .chain(self.parks.values())
-            .chain(self.flights.values().flatten())
-            .chain(self.legs.iter().flat_map(Sending::unsent))
-            .map(|item| item.entry.id)
     }
 }
