@@ -15,6 +15,7 @@ describe("secrets that the tasks read themselves", () => {
         { transport: "http", options: { token: "ssm:///plant/posts" } },
         { transport: "http", options: { token: "written-in-full-0123" } },
       ],
+      commands: { token: "ssm:///plant/commands" },
       http: {
         hint_token: "secretsmanager://plant/broker#hints",
         monitor_api_key: "file:///run/key",
@@ -25,6 +26,7 @@ describe("secrets that the tasks read themselves", () => {
       "secretsmanager://plant/broker",
       "secretsmanager://plant/broker#hints",
       "ssm:///plant/ann",
+      "ssm:///plant/commands",
       "ssm:///plant/posts",
     ]);
     const statements = secretStatements(stack, places).map((statement) => statement.toStatementJson());
@@ -36,6 +38,7 @@ describe("secrets that the tasks read themselves", () => {
         Action: "ssm:GetParameter",
         Resource: [
           arn("ssm:eu-west-1:123456789012:parameter/plant/ann"),
+          arn("ssm:eu-west-1:123456789012:parameter/plant/commands"),
           arn("ssm:eu-west-1:123456789012:parameter/plant/posts"),
         ],
       },

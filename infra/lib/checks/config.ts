@@ -43,7 +43,8 @@ function cluster(config: BridgeConfig): SynthFault[] {
       ),
     );
   }
-  for (const role of ROLES) {
+  const takesCommands = config.commands?.enabled === true;
+  for (const role of takesCommands ? [...ROLES, "commands" as const] : ROLES) {
     if (config.stores?.[role]?.type !== "dynamodb") {
       faults.push(
         refuse(
@@ -65,13 +66,13 @@ function cluster(config: BridgeConfig): SynthFault[] {
   }
   const transport = config.http?.transport_addr;
   const posted = (config.receivers ?? []).some((receiver) => receiver.transport === "http");
-  const listens = config.http?.hint_token !== undefined || posted;
+  const listens = config.http?.hint_token !== undefined || posted || takesCommands;
   if (listens && transport !== undefined && !reachable(transport)) {
     faults.push(
       refuse(
         "CAUSEWAY_CFG_015",
         "http.transport_addr",
-        `neither hints nor posts would come in at ${transport}: the tasks reach each other on port ${PORTS.transport} alone`,
+        `no hint, post or command would come in at ${transport}: the tasks are reached on port ${PORTS.transport} alone`,
       ),
     );
   }

@@ -6,7 +6,7 @@ import { span } from "./span.ts";
 export type SessionMode = "ephemeral" | "persistent" | "exclusive";
 export type DeliveryMode = "direct_hold" | "shared_outbox" | "spill_outbox";
 export type StoreKind = "memory" | "sqlite" | "dynamodb";
-export type Role = "lease" | "outbox" | "dlq" | "managed_subscriptions" | "ledger";
+export type Role = "lease" | "outbox" | "dlq" | "managed_subscriptions" | "ledger" | "commands";
 
 export interface BridgeConfig {
   bridge?: Bridge;
@@ -19,6 +19,7 @@ export interface BridgeConfig {
   routes?: Route[];
   flow?: Flow;
   drops?: { ledger?: DropLedger };
+  commands?: Commands;
   http?: Http;
 }
 
@@ -27,6 +28,31 @@ export interface DropLedger {
   retention?: string;
   max_rows?: number;
   flush_interval?: string;
+}
+
+export interface Commands {
+  enabled?: boolean;
+  session_id?: string;
+  token?: string;
+  prefix?: string;
+  request_topic?: string;
+  reply_topic?: string;
+  legacy_reply_filter?: string;
+  reply_share_group?: string;
+  broadcast_topic?: string;
+  timeout?: string;
+  sync_wait_max?: string;
+  load_balancer_idle_timeout?: string;
+  late_result_window?: string;
+  retention?: string;
+  orphan_ttl?: string;
+  max_request_bytes?: number;
+  inline_response_bytes?: number;
+  max_response_bytes?: number;
+  qos?: number;
+  allow_qos0?: boolean;
+  correlation?: "property" | "payload";
+  max_pending_per_target?: number;
 }
 
 export interface Bridge {

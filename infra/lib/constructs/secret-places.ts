@@ -9,6 +9,7 @@ export function secretPlaces(config: BridgeConfig): string[] {
   const written = [
     ...(config.sessions ?? []).map((session) => mqtt(session).credentials_uri),
     ...(config.receivers ?? []).map((receiver) => receiver.options?.token),
+    config.commands?.token,
     http.hint_token,
     http.monitor_api_key,
     http.admin_api_key,

@@ -1,6 +1,7 @@
 //! From the configuration to running parts: the only place that names adapters.
 
 mod capped;
+mod commands;
 mod desk;
 mod lease;
 mod owner;
@@ -15,6 +16,7 @@ mod stores;
 mod subscriptions;
 mod tasks;
 
+pub use commands::CommandsPlan;
 pub use desk::{desk, fleet};
 pub use lease::LeasePlan;
 pub use owner::{LegPlan, OwnerPlan, SourcePlan};
@@ -82,6 +84,7 @@ pub fn needs_aws(config: &Config) -> bool {
         || in_dynamodb(config.stores.lease_backend())
         || in_dynamodb(config.stores.subscription_backend())
         || in_dynamodb(config.stores.ledger_backend())
+        || in_dynamodb(config.stores.command_backend())
         || config.senders.iter().any(|sender| sender.sqs().is_some())
         || config.receivers.iter().any(Receiver::is_queue)
         || config.secret_places().iter().any(SecretPlace::is_in_aws)
@@ -138,6 +141,8 @@ pub struct Plan {
     pub senders: Vec<SenderPlan>,
     /// The owner loops, in the order of the configuration.
     pub owners: Vec<OwnerPlan>,
+    /// The gateway of commands, if commands are taken.
+    pub commands: Option<CommandsPlan>,
 }
 
 impl Plan {
@@ -151,6 +156,7 @@ impl Plan {
             stores: StoresPlan::of(config),
             senders: senders::plan(config)?,
             owners: owner::plan(config, nonce)?,
+            commands: CommandsPlan::of(config).map_err(|error| vec![error])?,
         })
     }
 }

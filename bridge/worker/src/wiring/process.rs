@@ -36,7 +36,7 @@ pub struct ProcessPlan {
     pub proxies: Proxies,
     /// The certificate of both, if they speak TLS.
     pub tls: Option<TlsFiles>,
-    /// Where hints and posts come in, if any do.
+    /// Where hints, posts and commands come in, if any do.
     pub transport_addr: Option<SocketAddr>,
     /// By what hints are recognised, if any are taken.
     pub hint_token: Option<Secret>,
@@ -90,7 +90,7 @@ impl ProcessPlan {
             origins: http.cors_origins.clone(),
             proxies: Proxies::of(http.trusted_proxies.iter().map(String::as_str)),
             tls: tls_files(http),
-            transport_addr: (hint_token.is_some() || !posts.is_empty()).then(|| http.transport_addr.get()),
+            transport_addr: (hint_token.is_some() || !posts.is_empty() || config.commands.enabled).then(|| http.transport_addr.get()),
             hint_token,
             posts,
             endpoints: bridge.cluster.endpoints.clone(),

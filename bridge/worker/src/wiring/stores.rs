@@ -3,18 +3,19 @@
 use super::WiringError;
 use crate::drop_ledger::LedgerOptions;
 use causeway_aws::{
-    AwsClients, DynamoClient, DynamoDeadLetters, DynamoDropLedger, DynamoLeases, DynamoManagedSubscriptions, DynamoOutbox, DynamoQuota,
+    AwsClients, DynamoClient, DynamoCommands, DynamoDeadLetters, DynamoDropLedger, DynamoLeases, DynamoManagedSubscriptions, DynamoOutbox, DynamoQuota,
     DynamoRedrives,
 };
 use causeway_core::config::model::Stores;
 use causeway_core::config::{Config, Span, StoreBackend};
 use causeway_core::outcome::Fault;
 use causeway_local::memory::{
-    MemoryDeadLetters, MemoryDropLedger, MemoryLeases, MemoryManagedSubscriptions, MemoryOutbox, MemoryQuota, MemoryRedrives,
+    MemoryCommands, MemoryDeadLetters, MemoryDropLedger, MemoryLeases, MemoryManagedSubscriptions, MemoryOutbox, MemoryQuota, MemoryRedrives,
 };
 use causeway_local::sqlite::{LocalStoreError, OpenMode, SqliteManagedSubscriptions, SqliteStore};
 use causeway_ports::{
-    DeadLetters, DropLedger, Leases, LogStore, Mailbox, ManagedSubscriptions, OldLetters, Outbox, Quota, Redrives, TwoStores,
+    Commands, DeadLetters, DropLedger, Leases, LogStore, Mailbox, ManagedSubscriptions, OldLetters, Outbox, Quota, Redrives, SystemClock,
+    TwoStores,
 };
 use core::time::Duration;
 use std::path::Path;
@@ -75,19 +76,23 @@ pub enum StorePart {
     Subscriptions,
     /// What was not delivered.
     Ledger,
+    /// Commands to devices.
+    Commands,
 }
 
 /// What the stores are opened as.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoresPlan {
     /// What keeps each of [`StorePart::ALL`].
-    pub backends: [Option<StoreBackend>; 5],
+    pub backends: [Option<StoreBackend>; 6],
     /// How dead letters are kept.
     pub letters: LettersPlan,
     /// Whether one transaction puts a dead letter back into the outbox.
     pub redrives_at_once: bool,
     /// How the ledger of drops is kept; `None`: there is none.
     pub ledger: Option<LedgerOptions>,
+    /// How long commands are kept.
+    pub commands: CommandsKept,
 }
 
 impl StoresPlan {
@@ -100,7 +105,28 @@ impl StoresPlan {
             backends: StorePart::ALL.map(|part| part.backend(stores)),
             letters: LettersPlan::of(stores),
             redrives_at_once: redrives_at_once(stores),
+            commands: CommandsKept::of(config),
         }
+    }
+}
+
+/// How long commands are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommandsKept {
+    /// A command, after its time.
+    pub retention: Duration,
+    /// An answer whose command is not known.
+    pub orphans: Duration,
+}
+
+impl CommandsKept {
+    /// For who asks only for the shape of the store.
+    const UNUSED: Self = Self { retention: Duration::ZERO, orphans: Duration::ZERO };
+
+    /// What `config` says.
+    #[must_use]
+    pub fn of(config: &Config) -> Self {
+        Self { retention: config.commands.retention.get(), orphans: config.commands.orphan_ttl.get() }
     }
 }
 
@@ -141,7 +167,7 @@ macro_rules! asked {
 
 impl StorePart {
     /// Every part, in the order of the configuration's documentation.
-    pub const ALL: [Self; 5] = [Self::Outbox, Self::DeadLetters, Self::Leases, Self::Subscriptions, Self::Ledger];
+    pub const ALL: [Self; 6] = [Self::Outbox, Self::DeadLetters, Self::Leases, Self::Subscriptions, Self::Ledger, Self::Commands];
 
     /// Its place in the configuration.
     #[must_use]
@@ -152,6 +178,7 @@ impl StorePart {
             Self::Leases => "stores.lease",
             Self::Subscriptions => "stores.managed_subscriptions",
             Self::Ledger => "stores.ledger",
+            Self::Commands => "stores.commands",
         }
     }
 
@@ -164,6 +191,7 @@ impl StorePart {
             Self::Leases => stores.lease_backend(),
             Self::Subscriptions => stores.subscription_backend(),
             Self::Ledger => stores.ledger_backend(),
+            Self::Commands => stores.command_backend(),
         }
     }
 
@@ -180,6 +208,7 @@ impl StorePart {
             Self::Subscriptions => asked!(StoreSet::open_subscriptions(stores, aws, purpose), probe),
             // Its shape alone is asked for.
             Self::Ledger => asked!(StoreSet::ledger(stores, "", Duration::ZERO, aws, purpose), probe),
+            Self::Commands => asked!(StoreSet::commands(stores, CommandsKept::UNUSED, aws, purpose), probe),
         })
     }
 
@@ -194,6 +223,7 @@ impl StorePart {
             (Self::Leases, _) => asked!(StoreSet::open_leases(stores, aws, purpose), create),
             (Self::Subscriptions, _) => asked!(StoreSet::open_subscriptions(stores, aws, purpose), create),
             (Self::Ledger, _) => asked!(StoreSet::ledger(stores, "", Duration::ZERO, aws, purpose), create),
+            (Self::Commands, _) => asked!(StoreSet::commands(stores, CommandsKept::UNUSED, aws, purpose), create_tables),
         };
         created.unwrap_or_else(|| Ok(Vec::new())).map_err(|fault| WiringError::of(self.name(), &fault))
     }
@@ -383,6 +413,31 @@ impl StoreSet {
             || Arc::new(MemoryDropLedger::new()) as Arc<dyn DropLedger>,
             |path, mode| Ok(Arc::new(StorePart::Ledger.file(path, mode)?.drop_ledger())),
             |client, table| Arc::new(DynamoDropLedger::new(client, table, bridge, retention)),
+        )
+    }
+
+    /// Opens the store of commands alone.
+    ///
+    /// # Errors
+    /// Why it cannot be opened.
+    pub fn open_commands(config: &Config, aws: Option<&AwsClients>, purpose: Purpose) -> Result<Option<Arc<dyn Commands>>, WiringError> {
+        Self::commands(&config.stores, CommandsKept::of(config), aws, purpose)
+    }
+
+    fn commands(
+        stores: &Stores,
+        kept: CommandsKept,
+        aws: Option<&AwsClients>,
+        purpose: Purpose,
+    ) -> Result<Option<Arc<dyn Commands>>, WiringError> {
+        let CommandsKept { retention, orphans } = kept;
+        StorePart::Commands.open(
+            stores,
+            aws,
+            purpose,
+            || Arc::new(MemoryCommands::new(retention, orphans)) as Arc<dyn Commands>,
+            |_, _| Err(WiringError::new(StorePart::Commands.name(), "E_STORE", "commands cannot be kept in SQLite")),
+            |client, table| Arc::new(DynamoCommands::new(client, table, retention, orphans, Arc::new(SystemClock))),
         )
     }
 

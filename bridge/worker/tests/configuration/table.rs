@@ -1,7 +1,7 @@
 //! For every field: a configuration in which it matters, another value, and where that shows.
 
 use super::Shows::{self, In, Refused};
-use super::view::Part::{Budget, Messages, Owners, Process, Senders, Shown, Stores};
+use super::view::Part::{Budget, Commands, Messages, Owners, Process, Senders, Shown, Stores};
 
 /// One field.
 #[derive(Clone, Debug)]
@@ -121,6 +121,14 @@ receivers: [{ id: the-receiver, topics: [{ topic: "$share/group/one/#", qos: 1 }
 const HISTORY: &str = "stores: { managed_subscriptions: { type: sqlite, options: { path: /tmp/two.db } } }";
 
 const LEDGER: &str = "stores: { ledger: { type: sqlite, options: { path: /tmp/two.db } } }";
+
+const COMMANDS: &str = "
+stores: { commands: { type: dynamodb, options: { table_name: the-commands } } }
+commands: { enabled: true, session_id: the-session, token: 0123456789abcdef }
+";
+const COMMANDS_ELSEWHERE: &str = "commands: { load_balancer_idle_timeout: 2m }";
+const COMMANDS_UNSURE: &str = "commands: { qos: 0, allow_qos0: true }";
+const COMMANDED: &[&str] = &[ONE, COMMANDS];
 
 const DROPS_OLDEST: &str = "flow: { store: { on_full: drop_oldest } }";
 
@@ -326,6 +334,40 @@ pub const ROWS: &[Row] = &[
     turn("flow.store.allow_loss", &[ONE, DROPS_OLDEST], "true", "false", Refused("E_ALLOW_LOSS")).along(&["flow.store.on_full"]),
     set("flow.store.message_ttl", ALONE, "1d", In(Messages)),
     set("flow.store.max_message_ttl", ALONE, "8d", In(Messages)),
+    // Commands.
+    rename(
+        "stores.commands.type",
+        COMMANDED,
+        "commands: { type: dynamodb, options: { table_name: the-commands } }",
+        "commands: { type: memory, options: { table_name: the-commands } }",
+        In(Stores),
+    ),
+    set("stores.commands.options.table_name", COMMANDED, "other-table", In(Stores)),
+    set("commands.enabled", COMMANDED, "false", In(Commands)),
+    set("commands.session_id", &[ONE, OTHER_SESSION, COMMANDS], "other-session", In(Commands)),
+    set("commands.token", COMMANDED, "fedcba9876543210", In(Commands)),
+    set("commands.prefix", COMMANDED, "other", In(Commands)),
+    set("commands.request_topic", COMMANDED, "to/{target}", In(Commands)),
+    set("commands.reply_topic", COMMANDED, "from/{target}/{instance_id}", In(Commands)),
+    set("commands.legacy_reply_filter", COMMANDED, "old/{target}/response", In(Commands)),
+    set("commands.reply_share_group", COMMANDED, "other-group", In(Commands)),
+    set("commands.broadcast_topic", COMMANDED, "told/to/all", In(Commands)),
+    set("commands.timeout", COMMANDED, "20s", In(Commands)),
+    set("commands.sync_wait_max", COMMANDED, "20s", In(Commands)),
+    turn("commands.load_balancer_idle_timeout", &[ONE, COMMANDS, COMMANDS_ELSEWHERE], "2m", "20s", Refused("E_SYNC_WAIT")),
+    set("commands.late_result_window", COMMANDED, "2h", In(Commands)),
+    set("commands.retention", COMMANDED, "1d", In(Stores)),
+    set("commands.orphan_ttl", COMMANDED, "5m", In(Stores)),
+    set("commands.max_request_bytes", COMMANDED, "5000", In(Commands)),
+    set("commands.inline_response_bytes", COMMANDED, "1000", Refused("E_NO_BLOB_STORE")).along(&["commands.max_response_bytes"]),
+    set("commands.max_response_bytes", COMMANDED, "5000", In(Commands)),
+    turn("commands.qos", &[ONE, COMMANDS, COMMANDS_UNSURE], "0", "1", In(Commands)),
+    turn("commands.allow_qos0", &[ONE, COMMANDS, COMMANDS_UNSURE], "true", "false", Refused("E_CMD_QOS")).along(&["commands.qos"]),
+    set("commands.correlation", COMMANDED, "payload", In(Commands)),
+    set("commands.max_pending_per_target", COMMANDED, "7", In(Commands)),
+    set("commands.ordered", COMMANDED, "true", In(Commands)),
+    set("commands.replay", COMMANDED, "true", In(Commands)),
+    set("commands.fail_without_subscriber", COMMANDED, "true", In(Commands)),
     // What is told of drops.
     set("drops.ledger.enabled", ALONE, "false", In(Stores)),
     set("drops.ledger.retention", ALONE, "1d", In(Stores)),

@@ -31,6 +31,8 @@ pub enum Part {
     Budget,
     /// What the monitor shows of the configuration.
     Shown,
+    /// The gateway of commands.
+    Commands,
 }
 
 pub fn of(config: &Config) -> BTreeMap<Part, String> {
@@ -51,8 +53,14 @@ pub fn of(config: &Config) -> BTreeMap<Part, String> {
             senders += &hidden(connection);
         }
     }
+    let mut commands = format!("{:#?}", plan.commands);
+    if let Some(plan) = &plan.commands {
+        commands += plan.token.reveal();
+        commands += &hidden(&plan.listening);
+    }
     BTreeMap::from([
         (Part::Process, process),
+        (Part::Commands, commands),
         (Part::Stores, format!("{:#?}", plan.stores)),
         (Part::Senders, senders),
         (Part::Messages, plan.owners.iter().map(messages).collect()),

@@ -205,9 +205,11 @@ function http(check: Check): void {
       "http.tls_key_file",
     ]);
   }
-  const postedTo = (check.config.receivers ?? []).some(
-    (receiver) => receiver.transport === "http" && receiver.session_id === undefined,
-  );
+  const postedTo =
+    check.config.commands?.enabled === true ||
+    (check.config.receivers ?? []).some(
+      (receiver) => receiver.transport === "http" && receiver.session_id === undefined,
+    );
   const listeners = [
     ["http.admin_addr", http.admin_addr ?? ":8080", hasAdmin(http)],
     ["http.monitor_addr", http.monitor_addr ?? ":8081", true],

@@ -6,6 +6,7 @@ import type { SynthFault } from "../../checks/fault.ts";
 import type { BridgeConfig } from "../model.ts";
 import { checkBridge } from "./bridge.ts";
 import { Check } from "./check.ts";
+import { checkCommands } from "./commands.ts";
 import { checkDrops } from "./drops.ts";
 import { checkEnds } from "./ends.ts";
 import { checkFlow } from "./flow/index.ts";
@@ -22,6 +23,7 @@ export function checkRules(config: BridgeConfig, broken: ReadonlySet<string>): S
     checkBridge,
     checkStores,
     checkDrops,
+    checkCommands,
     checkSessions,
     checkEnds,
     checkRoutes,

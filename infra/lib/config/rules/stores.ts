@@ -9,6 +9,7 @@ const KINDS: Readonly<Record<Role, { kinds: readonly StoreKind[]; acknowledge?: 
   dlq: { kinds: ["sqlite", "dynamodb", "memory"], acknowledge: "acknowledge_volatile" },
   managed_subscriptions: { kinds: ["sqlite", "dynamodb"] },
   ledger: { kinds: ["sqlite", "dynamodb"] },
+  commands: { kinds: ["dynamodb", "memory"] },
 };
 const SQLITE_ONLY = ["path", "retention"];
 const DYNAMODB_ONLY = ["table_name", "compaction_grace", "max_scan_pages"];
@@ -20,6 +21,15 @@ export function checkStores(check: Check): void {
   const dlq = check.config.stores?.dlq?.options ?? {};
   check.range("stores.dlq.options.max_scan_pages", dlq.max_scan_pages, 1, 100_000);
   check.positive("stores.dlq.options.retention", dlq.retention);
+  const commands = check.config.stores?.commands;
+  if (commands?.type === "dynamodb" && commands.options?.table_name === undefined) {
+    check.error(
+      "E_CMD_TABLE",
+      "stores.commands.options.table_name",
+      "stores.commands.options.table_name is required for dynamodb",
+      "add `options: {table_name: causeway-commands}`",
+    );
+  }
 }
 
 function role(check: Check, name: Role): void {

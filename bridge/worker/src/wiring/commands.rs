@@ -1,0 +1,106 @@
+//! Commands to devices: what their gateway is built from.
+
+use super::source::{MqttPlan, mqtt_plan};
+use super::WiringError;
+use crate::commands::api::CommandLimits;
+use causeway_core::commands::{Correlation, Rules, Topics};
+use causeway_core::config::model::Session;
+use causeway_core::config::{Config, Secret};
+use core::time::Duration;
+
+/// The place in the configuration.
+pub(super) const PART: &str = "commands";
+/// The timeouts that callers may ask for.
+const TIMEOUTS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(43_200));
+/// A packet is larger than its payload by topic and properties.
+const PACKET_ROOM: usize = 128 * 1_024;
+
+/// What the gateway of commands is built from.
+#[derive(Clone, Debug)]
+pub struct CommandsPlan {
+    /// The connection on which replies and notices come. It subscribes to nothing yet: the filters have this process's name in them.
+    pub listening: MqttPlan,
+    /// The connection on which commands and notices go.
+    pub publishing: MqttPlan,
+    /// Where commands and replies go.
+    pub topics: Topics,
+    /// Where replicas tell each other of a result.
+    pub broadcast: String,
+    /// Where a reply says which command it answers.
+    pub correlation: Correlation,
+    /// What becomes of commands.
+    pub rules: Rules,
+    /// The bounds of what callers may ask.
+    pub limits: CommandLimits,
+    /// The largest result, in bytes.
+    pub max_response_bytes: usize,
+    /// The quality of service of commands.
+    pub qos: u8,
+    /// Commands to one target that this process has under way, at most.
+    pub max_pending_per_target: usize,
+    /// Whether a target gets one after the other.
+    pub ordered: bool,
+    /// Whether a call that is repeated while its command is not published yet is answered like one that comes later.
+    pub replay: bool,
+    /// What callers show.
+    pub token: Secret,
+}
+
+impl CommandsPlan {
+    /// What `config` says; `None` where no commands are taken.
+    ///
+    /// # Errors
+    /// What cannot be had.
+    pub fn of(config: &Config) -> Result<Option<Self>, WiringError> {
+        let written = &config.commands;
+        if !written.enabled {
+            return Ok(None);
+        }
+        let missing = |what: &str| WiringError::new(PART, "E_REFERENCE", what.to_owned());
+        let session = config.commands_session().ok_or_else(|| missing("`session_id` names no session"))?;
+        let topics = config.commands_topics().map_err(|error| WiringError::new(PART, "E_CMD_TOPIC", error.to_string()))?;
+        let max_response_bytes = written.max_response_bytes as usize;
+        let mut listening = connection(config, session, "-commands")?;
+        // What is too large shall be told as that, and not end the connection.
+        listening.options.max_packet_bytes = listening.options.max_packet_bytes.max(bounded(2 * max_response_bytes + PACKET_ROOM));
+        Ok(Some(Self {
+            listening,
+            publishing: connection(config, session, "-commands-out")?,
+            topics,
+            broadcast: written.broadcast(),
+            correlation: written.correlation.into(),
+            rules: Rules { late_window: written.late_result_window.get(), no_subscriber_fails: written.fail_without_subscriber },
+            limits: CommandLimits {
+                max_request_bytes: written.max_request_bytes as usize,
+                sync_wait_max: written.sync_wait_max.get(),
+                default_timeout: written.timeout.get(),
+                min_timeout: TIMEOUTS.0,
+                max_timeout: TIMEOUTS.1,
+                retention: written.retention.get(),
+            },
+            max_response_bytes,
+            qos: written.qos,
+            max_pending_per_target: written.max_pending_per_target as usize,
+            ordered: written.ordered,
+            replay: written.replay,
+            token: written.token.clone().ok_or_else(|| missing("`token` is missing"))?,
+        }))
+    }
+}
+
+/// A connection of this process alone to the broker of `session`, of which the broker keeps nothing: what is lost with it the store, or the sender of a
+/// reply, still has.
+fn connection(config: &Config, session: &Session, suffix: &str) -> Result<MqttPlan, WiringError> {
+    let mut plan = mqtt_plan(config, session, PART)?;
+    plan.options.client_id.push_str(suffix);
+    plan.random_suffix = true;
+    plan.options.clean_start = true;
+    plan.options.session_expiry = 0;
+    plan.options.will = None;
+    plan.options.subscriptions.clear();
+    Ok(plan)
+}
+
+fn bounded(bytes: usize) -> u32 {
+    u32::try_from(bytes).unwrap_or(u32::MAX)
+}
