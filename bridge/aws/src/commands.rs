@@ -17,7 +17,7 @@ use causeway_core::identity::Id128;
 use causeway_core::outcome::{Fault, FaultCode, Outcome};
 use causeway_core::source_id::ContentDigest;
 use causeway_core::units::UnixMillis;
-use causeway_ports::{Clock, Commands, Due, OrphanAnswer};
+use causeway_ports::{Clock, Commands, DuePage, OrphanAnswer};
 use core::time::Duration;
 use std::sync::Arc;
 
@@ -235,6 +235,11 @@ impl Commands for DynamoCommands {
         item.map(|item| command::decode(&item).map_err(self.unreadable(&item))).transpose()
     }
 
+    async fn standing(&self, id: Id128) -> Result<Option<Command>, Fault> {
+        let item = self.item(command::key(id)).await?;
+        item.map(|item| command::decode(&item).map_err(self.unreadable(&item))).transpose()
+    }
+
     async fn write(&self, command: &Command, result: Option<&CommandResult>) -> Outcome<Written> {
         let mut changes = command::changing(command, self.retention);
         let mut parts = 0;
@@ -293,7 +298,9 @@ impl Commands for DynamoCommands {
         Ok((adoption == Adoption::Adopted).then_some(orphan))
     }
 
-    async fn due(&self, shard: u8, until: UnixMillis, limit: usize) -> Result<Vec<Due>, Fault> {
+    async fn due(&self, shard: u8, until: UnixMillis, after: Option<&str>, limit: usize) -> Result<DuePage, Fault> {
+        let not_a_place = || Fault::new(FaultCode::ProtocolError, "this is not where a page ended");
+        let start = after.map(|after| command::due_place(shard, after).ok_or_else(not_a_place)).transpose()?;
         let index = COMMANDS.indexes.first().map(|index| index.name);
         let request = self
             .client
@@ -305,9 +312,12 @@ impl Commands for DynamoCommands {
             .expression_attribute_names("#due_at", DUE_AT)
             .expression_attribute_values(":shard", n(shard))
             .expression_attribute_values(":until", n(until.0))
+            .set_exclusive_start_key(start)
             .limit(i32::try_from(limit).unwrap_or(i32::MAX));
         let answer = request.send().await.map_err(|error| classify(&self.call("Query"), &error).fault)?;
-        Ok(answer.items().iter().filter_map(command::due).collect())
+        let next = answer.last_evaluated_key.as_ref().filter(|key| !key.is_empty()).map(command::due_place_text);
+        let next = next.transpose().map_err(|error| Fault::new(FaultCode::ProtocolError, format!("table `{}`: {error}", self.table)))?;
+        Ok(DuePage { rows: answer.items().iter().filter_map(command::due).collect(), next })
     }
 
     async fn delete(&self, command: &Command) -> Outcome<bool> {
