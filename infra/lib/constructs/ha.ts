@@ -16,7 +16,7 @@ import {
 } from "../config-document.ts";
 import type { TableRole } from "../operations.ts";
 import { ADMIN_API_KEY, AdminKey, namesAdminKey } from "./admin-key.ts";
-import { dropsOnPurpose } from "./alarm-specs.ts";
+import { dropsOnPurpose } from "./alarm-specs/index.ts";
 import { BridgeAlarms, type BridgeAlarmsProps } from "./alarms.ts";
 import { BaselineSeeds } from "./baseline.ts";
 import { ConfigDelivery } from "./config-delivery.ts";
