@@ -65,7 +65,8 @@ export const OPERATIONS: Operations = {
     outbox: ["BatchWriteItem", "DeleteItem", "GetItem", "PutItem", "Query"],
     dlq: ["GetItem", "PutItem"],
     "dlq/by_category": ["Query"],
-    commands: ["DeleteItem"],
+    // PutItem is not among them: it makes no command. A command and its caller's name are deleted in one transaction.
+    commands: ["DeleteItem", "GetItem", "UpdateItem"],
     "commands/by_due": ["Query"],
     ledger: ["DeleteItem", "Scan"],
   },

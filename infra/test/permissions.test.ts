@@ -85,7 +85,7 @@ test("each role may do exactly this", () => {
       "causeway-outbox": ["BatchWriteItem", "DeleteItem", "GetItem", "PutItem", "Query"],
       "causeway-dlq": ["GetItem", "PutItem"],
       "causeway-dlq/index/by_category": ["Query"],
-      "causeway-commands": ["DeleteItem"],
+      "causeway-commands": ["DeleteItem", "GetItem", "UpdateItem"],
       "causeway-commands/index/by_due": ["Query"],
       "causeway-ledger": ["DeleteItem", "Scan"],
     }),

@@ -3,11 +3,13 @@
 use crate::chores::TableChores;
 use crate::handler;
 use async_trait::async_trait;
-use causeway_aws::{DynamoDeadLetters, DynamoLeases, DynamoOutbox};
+use aws_sdk_dynamodb::Client;
+use causeway_aws::{DynamoCommands, DynamoDeadLetters, DynamoLeases, DynamoOutbox};
+use causeway_core::commands::Rules;
 use causeway_core::config::Config;
 use causeway_core::redrive::Routes;
 use causeway_core::timing::Nanos;
-use causeway_duties::housekeeping::Ports;
+use causeway_duties::housekeeping::{KeptCommands, Ports};
 use causeway_lambda::{Emitter, Environment, Function, FunctionError, Invocation};
 use causeway_ports::SystemClock;
 use serde_json::Value;
@@ -46,11 +48,11 @@ impl Function for Parts {
             letters: Arc::new(
                 DynamoDeadLetters::new(client()?, environment.table("CAUSEWAY_DLQ_TABLE")).with_retention(retention(&environment)),
             ),
+            commands: Some(commands(client()?, environment.table("CAUSEWAY_COMMANDS_TABLE"))),
             chores: Arc::new(TableChores {
                 client: client()?,
                 outbox: environment.table("CAUSEWAY_OUTBOX_TABLE").to_owned(),
                 dlq: environment.table("CAUSEWAY_DLQ_TABLE").to_owned(),
-                commands: environment.table("CAUSEWAY_COMMANDS_TABLE").to_owned(),
                 ledger: environment.table("CAUSEWAY_LEDGER_TABLE").to_owned(),
             }),
             clock: Arc::new(SystemClock),
@@ -65,6 +67,19 @@ impl Function for Parts {
     async fn handle(&self, event: &Value, invocation: &Invocation) -> Result<Value, FunctionError> {
         handler::handle(event, invocation, self).await
     }
+}
+
+/// For how long a command is kept after its time.
+const COMMANDS_KEPT: Duration = Duration::from_secs(7 * 86_400);
+/// For how long an answer still counts after its command's time.
+const LATE_WINDOW: Duration = Duration::from_secs(3_600);
+/// For how long an answer to nobody is kept.
+const ORPHANS_KEPT: Duration = Duration::from_secs(600);
+
+fn commands(client: Client, table: &str) -> KeptCommands {
+    let store = DynamoCommands::new(client, table, COMMANDS_KEPT, ORPHANS_KEPT, Arc::new(SystemClock));
+    let rules = Rules { late_window: LATE_WINDOW, no_subscriber_fails: false };
+    KeptCommands { store: Arc::new(store), rules, retention: COMMANDS_KEPT }
 }
 
 /// How long dead letters are kept, as the workers' configuration says.
