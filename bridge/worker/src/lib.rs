@@ -2,6 +2,7 @@
 
 pub mod adoption;
 pub mod cli;
+pub mod commands;
 pub mod control;
 pub mod dead_letters;
 pub mod drop_ledger;

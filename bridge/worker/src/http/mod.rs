@@ -2,6 +2,7 @@
 
 pub mod admin;
 mod auth;
+pub mod commands;
 mod forward;
 pub mod listeners;
 pub mod monitor;

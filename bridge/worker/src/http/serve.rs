@@ -49,6 +49,13 @@ impl Bounds {
     pub fn of_posts() -> Self {
         Self { connections: 128, request: causeway_core::ingress::PATIENCE + Duration::from_secs(10), ..Self::default() }
     }
+
+    /// The same where requests may take `time` at the rightful most: they are answered for themselves before the listener gives them up.
+    #[must_use]
+    pub fn for_requests_of(self, time: Duration) -> Self {
+        let request = self.request.max(time.saturating_add(Duration::from_secs(5)));
+        Self { request, connection: self.connection.max(request), ..self }
+    }
 }
 
 /// Pause after a refused `accept`: the process has no file left, or the client is gone already.

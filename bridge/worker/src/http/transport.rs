@@ -1,6 +1,7 @@
-//! The port between members, and of those who post messages.
+//! The port between members, of those who post messages, and of those who give commands.
 
 use super::auth::ApiKey;
+use super::commands::CommandPort;
 use super::posts::PostBoard;
 use super::serve::{Bounds, serve};
 use crate::hints::{Hint, HintBoard, PATH, SPACING, Taken};
@@ -20,11 +21,12 @@ use tokio_util::sync::CancellationToken;
 /// A hint is a session's name.
 const MAX_BODY_BYTES: usize = 4 * 1024;
 
-/// What comes in by the port: hints of members, and posts of whoever may.
+/// What comes in by the port: hints of members, and posts and commands of whoever may.
 #[derive(Clone, Debug, Default)]
 pub struct Transport {
     hints: Option<Hints>,
     posts: Option<PostBoard>,
+    commands: Option<CommandPort>,
 }
 
 #[derive(Clone, Debug)]
@@ -37,13 +39,19 @@ impl Transport {
     /// Takes hints from whoever knows `token`, and nothing else.
     #[must_use]
     pub fn new(hints: HintBoard, token: Token) -> Self {
-        Self { hints: Some(Hints { board: hints, token: ApiKey::of(token) }), posts: None }
+        Self { hints: Some(Hints { board: hints, token: ApiKey::of(token) }), posts: None, commands: None }
     }
 
     /// Takes posts too.
     #[must_use]
     pub fn with_posts(self, posts: PostBoard) -> Self {
         Self { posts: Some(posts), ..self }
+    }
+
+    /// Takes commands too.
+    #[must_use]
+    pub fn with_commands(self, commands: CommandPort) -> Self {
+        Self { commands: Some(commands), ..self }
     }
 
     /// Its routes.
@@ -58,6 +66,9 @@ impl Transport {
         }
         if let Some(posts) = self.posts {
             router = router.merge(posts.router());
+        }
+        if let Some(commands) = self.commands {
+            router = router.merge(commands.router());
         }
         router.fallback(|| async { answer(StatusCode::NOT_FOUND, "no such page") })
     }

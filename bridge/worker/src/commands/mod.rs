@@ -1,0 +1,3 @@
+//! Commands to devices: the shell around the decisions of [`causeway_core::commands`].
+
+pub mod api;
