@@ -101,6 +101,18 @@ export const OPERATIONS: Operations = {
 export const LEDGER_OPERATIONS: readonly string[] = ["DeleteItem", "DescribeTable", "Query", "UpdateItem"];
 
 /**
+ * What workers and control tasks call besides where the configuration names `stores.commands`. A command and its caller's name are put in one transaction;
+ * DeleteItem: parts of an answer that came too late.
+ */
+export const COMMAND_OPERATIONS: readonly string[] = [
+  "DeleteItem",
+  "DescribeTable",
+  "GetItem",
+  "PutItem",
+  "UpdateItem",
+];
+
+/**
  * The IAM actions that authorise these operations on a target, sorted and each once. Batches of SQS are authorised as their single form; a
  * transaction of DynamoDB by what it is made of, and so it never appears here.
  */

@@ -170,6 +170,23 @@ test("tasks write the ledger of drops where the configuration names it, and only
   }
 });
 
+test("tasks keep commands where the configuration names their store, and only then", () => {
+  const stack = bareStack();
+  const tables = BridgeTables.fromTableNames(stack, "Tables");
+  const ofCommands = (caller: Caller, takesCommands?: boolean) =>
+    statements(caller, { ...NO_QUEUES, tables, takesCommands }).filter((statement) => statement.sid === "Commands");
+  for (const caller of ["worker", "control"] as const) {
+    assert.deepEqual(ofCommands(caller), []);
+    const [statement, ...others] = ofCommands(caller, true);
+    assert.equal(others.length, 0);
+    assert.deepEqual(
+      statement?.actions,
+      ["DeleteItem", "DescribeTable", "GetItem", "PutItem", "UpdateItem"].map((one) => `dynamodb:${one}`),
+    );
+    assert.deepEqual(statement?.resources, [tables.tables.commands.tableArn]);
+  }
+});
+
 test("redrive may empty the queue's own dead-letter queue only where that is switched on", () => {
   const moved = [
     "DeleteMessage",

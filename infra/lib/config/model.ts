@@ -6,7 +6,7 @@ import { span } from "./span.ts";
 export type SessionMode = "ephemeral" | "persistent" | "exclusive";
 export type DeliveryMode = "direct_hold" | "shared_outbox" | "spill_outbox";
 export type StoreKind = "memory" | "sqlite" | "dynamodb";
-export type Role = "lease" | "outbox" | "dlq" | "managed_subscriptions" | "ledger";
+export type Role = "lease" | "outbox" | "dlq" | "managed_subscriptions" | "ledger" | "commands";
 
 export interface BridgeConfig {
   bridge?: Bridge;

@@ -48,7 +48,7 @@ impl Function for Parts {
             letters: Arc::new(
                 DynamoDeadLetters::new(client()?, environment.table("CAUSEWAY_DLQ_TABLE")).with_retention(retention(&environment)),
             ),
-            commands: Some(commands(client()?, environment.table("CAUSEWAY_COMMANDS_TABLE"))),
+            commands: Some(commands(client()?, &environment)),
             chores: Arc::new(TableChores {
                 client: client()?,
                 outbox: environment.table("CAUSEWAY_OUTBOX_TABLE").to_owned(),
@@ -69,17 +69,15 @@ impl Function for Parts {
     }
 }
 
-/// For how long a command is kept after its time.
-const COMMANDS_KEPT: Duration = Duration::from_secs(7 * 86_400);
-/// For how long an answer still counts after its command's time.
-const LATE_WINDOW: Duration = Duration::from_secs(3_600);
-/// For how long an answer to nobody is kept.
-const ORPHANS_KEPT: Duration = Duration::from_secs(600);
-
-fn commands(client: Client, table: &str) -> KeptCommands {
-    let store = DynamoCommands::new(client, table, COMMANDS_KEPT, ORPHANS_KEPT, Arc::new(SystemClock));
-    let rules = Rules { late_window: LATE_WINDOW, no_subscriber_fails: false };
-    KeptCommands { store: Arc::new(store), rules, retention: COMMANDS_KEPT }
+/// The commands, by what the workers' configuration says of them. Without one, and while `commands` is off, what was taken before is tidied by what a configuration says
+/// that says nothing.
+fn commands(client: Client, environment: &Environment) -> KeptCommands {
+    let said = environment.config.as_ref().map(|config| config.commands.clone()).unwrap_or_default();
+    let retention = said.retention.get();
+    let table = environment.table("CAUSEWAY_COMMANDS_TABLE");
+    let store = DynamoCommands::new(client, table, retention, said.orphan_ttl.get(), Arc::new(SystemClock));
+    let rules = Rules { late_window: said.late_result_window.get(), no_subscriber_fails: said.fail_without_subscriber };
+    KeptCommands { store: Arc::new(store), rules, retention }
 }
 
 /// How long dead letters are kept, as the workers' configuration says.

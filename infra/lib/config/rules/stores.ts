@@ -9,6 +9,7 @@ const KINDS: Readonly<Record<Role, { kinds: readonly StoreKind[]; acknowledge?: 
   dlq: { kinds: ["sqlite", "dynamodb", "memory"], acknowledge: "acknowledge_volatile" },
   managed_subscriptions: { kinds: ["sqlite", "dynamodb"] },
   ledger: { kinds: ["sqlite", "dynamodb"] },
+  commands: { kinds: ["dynamodb", "memory"] },
 };
 const SQLITE_ONLY = ["path", "retention"];
 const DYNAMODB_ONLY = ["table_name", "compaction_grace", "max_scan_pages"];
