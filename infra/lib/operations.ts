@@ -65,7 +65,8 @@ export const OPERATIONS: Operations = {
     outbox: ["BatchWriteItem", "DeleteItem", "GetItem", "PutItem", "Query"],
     dlq: ["GetItem", "PutItem"],
     "dlq/by_category": ["Query"],
-    commands: ["DeleteItem"],
+    // PutItem is not among them: it makes no command. A command and its caller's name are deleted in one transaction.
+    commands: ["DeleteItem", "GetItem", "UpdateItem"],
     "commands/by_due": ["Query"],
     ledger: ["DeleteItem", "Scan"],
   },
@@ -98,6 +99,18 @@ export const OPERATIONS: Operations = {
  * configuration that is deployed to record calls names none.
  */
 export const LEDGER_OPERATIONS: readonly string[] = ["DeleteItem", "DescribeTable", "Query", "UpdateItem"];
+
+/**
+ * What workers and control tasks call besides where the configuration names `stores.commands`. A command and its caller's name are put in one transaction;
+ * DeleteItem: parts of an answer that came too late.
+ */
+export const COMMAND_OPERATIONS: readonly string[] = [
+  "DeleteItem",
+  "DescribeTable",
+  "GetItem",
+  "PutItem",
+  "UpdateItem",
+];
 
 /**
  * The IAM actions that authorise these operations on a target, sorted and each once. Batches of SQS are authorised as their single form; a

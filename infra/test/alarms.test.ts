@@ -5,7 +5,7 @@ import { fileURLToPath } from "node:url";
 import { App, Stack } from "aws-cdk-lib";
 import { Match, Template } from "aws-cdk-lib/assertions";
 import type { IAlarmAction } from "aws-cdk-lib/aws-cloudwatch";
-import { dropsOnPurpose } from "../lib/constructs/alarm-specs.ts";
+import { dropsOnPurpose } from "../lib/constructs/alarm-specs/index.ts";
 import { BridgeAlarms } from "../lib/constructs/alarms.ts";
 import { BridgeDashboard } from "../lib/constructs/dashboard.ts";
 import { registeredMetrics } from "../lib/metric-registry.ts";

@@ -85,7 +85,7 @@ test("each role may do exactly this", () => {
       "causeway-outbox": ["BatchWriteItem", "DeleteItem", "GetItem", "PutItem", "Query"],
       "causeway-dlq": ["GetItem", "PutItem"],
       "causeway-dlq/index/by_category": ["Query"],
-      "causeway-commands": ["DeleteItem"],
+      "causeway-commands": ["DeleteItem", "GetItem", "UpdateItem"],
       "causeway-commands/index/by_due": ["Query"],
       "causeway-ledger": ["DeleteItem", "Scan"],
     }),
@@ -167,6 +167,23 @@ test("tasks write the ledger of drops where the configuration names it, and only
       ofLedger(caller, true),
       ["DeleteItem", "DescribeTable", "Query", "UpdateItem"].map((one) => `dynamodb:${one}`),
     );
+  }
+});
+
+test("tasks keep commands where the configuration names their store, and only then", () => {
+  const stack = bareStack();
+  const tables = BridgeTables.fromTableNames(stack, "Tables");
+  const ofCommands = (caller: Caller, takesCommands?: boolean) =>
+    statements(caller, { ...NO_QUEUES, tables, takesCommands }).filter((statement) => statement.sid === "Commands");
+  for (const caller of ["worker", "control"] as const) {
+    assert.deepEqual(ofCommands(caller), []);
+    const [statement, ...others] = ofCommands(caller, true);
+    assert.equal(others.length, 0);
+    assert.deepEqual(
+      statement?.actions,
+      ["DeleteItem", "DescribeTable", "GetItem", "PutItem", "UpdateItem"].map((one) => `dynamodb:${one}`),
+    );
+    assert.deepEqual(statement?.resources, [tables.tables.commands.tableArn]);
   }
 });
 

@@ -3,7 +3,8 @@
 use crate::fault::{CallFault, classify};
 use crate::items::command::{self, DUE_AT, DUE_SHARD, FORGET_AT, VERSION};
 use crate::items::{Item, ItemError, PK, n};
-use crate::schema::{self, COMMANDS};
+use crate::schema::COMMANDS;
+use crate::table::Table;
 use crate::transaction::{Part, Refused, refused};
 use async_trait::async_trait;
 use aws_sdk_dynamodb::Client;
@@ -17,7 +18,7 @@ use causeway_core::identity::Id128;
 use causeway_core::outcome::{Fault, FaultCode, Outcome};
 use causeway_core::source_id::ContentDigest;
 use causeway_core::units::UnixMillis;
-use causeway_ports::{Clock, Commands, Due, OrphanAnswer};
+use causeway_ports::{Clock, Commands, DuePage, OrphanAnswer};
 use core::time::Duration;
 use std::sync::Arc;
 
@@ -27,48 +28,41 @@ const FREE: &str = "attribute_not_exists(#pk) OR #forget_at <= :now";
 /// Commands in one DynamoDB table.
 #[derive(Clone)]
 pub struct DynamoCommands {
-    client: Client,
-    table: String,
+    table: Table,
     retention: Duration,
     orphans_kept: Duration,
-    tags: Vec<(String, String)>,
     clock: Arc<dyn Clock>,
 }
 
 impl core::fmt::Debug for DynamoCommands {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("DynamoCommands").field("table", &self.table).finish_non_exhaustive()
+        f.debug_struct("DynamoCommands").field("table", &self.table.name).finish_non_exhaustive()
     }
 }
 
 impl DynamoCommands {
-    /// The commands in `table`; [`schema::COMMANDS`] describes its shape. They are kept for `retention` after their time, and answers to nobody for
+    /// The commands in `table`; [`COMMANDS`](crate::schema::COMMANDS) describes its shape. They are kept for `retention` after their time, and answers to nobody for
     /// `orphans_kept`.
     #[must_use]
     pub fn new(client: Client, table: impl Into<String>, retention: Duration, orphans_kept: Duration, clock: Arc<dyn Clock>) -> Self {
-        Self { client, table: table.into(), retention, orphans_kept, tags: Vec::new(), clock }
+        Self { table: Table::new(client, table), retention, orphans_kept, clock }
     }
 
     /// Tags for the table, should it be created.
     #[must_use]
     pub fn with_tags(mut self, tags: Vec<(String, String)>) -> Self {
-        self.tags = tags;
+        self.table = self.table.with_tags(tags);
         self
-    }
-
-    fn call(&self, operation: &str) -> String {
-        format!("{operation} on table `{}`", self.table)
     }
 
     fn unreadable(&self, item: &Item) -> impl Fn(ItemError) -> Fault {
         let key = crate::items::text(item, PK).unwrap_or("?").to_owned();
-        let table = self.table.clone();
+        let table = self.table.name.clone();
         move |error| Fault::new(FaultCode::InvalidConfig, format!("table `{table}`, item {key}: {error}"))
     }
 
     async fn item(&self, key: Item) -> Result<Option<Item>, Fault> {
-        let request = self.client.get_item().table_name(&self.table).set_key(Some(key)).consistent_read(true);
-        request.send().await.map(|answer| answer.item).map_err(|error| classify(&self.call("GetItem"), &error).fault)
+        self.table.item(key).await.map_err(|fault| fault.fault)
     }
 
     /// The row of a command that is not older than its time.
@@ -100,9 +94,10 @@ impl DynamoCommands {
 
     async fn create_alone(&self, command: &Command, item: Item) -> Outcome<Created> {
         let request = self
+            .table
             .client
             .put_item()
-            .table_name(&self.table)
+            .table_name(&self.table.name)
             .set_item(Some(item))
             .condition_expression(FREE)
             .expression_attribute_names("#pk", PK)
@@ -118,7 +113,7 @@ impl DynamoCommands {
                 };
                 self.standing(command.id, item).await
             }
-            Err(error) => classify(&self.call("PutItem"), &error).outcome(),
+            Err(error) => classify(&self.table.call("PutItem"), &error).outcome(),
         }
     }
 
@@ -126,7 +121,7 @@ impl DynamoCommands {
         let now = n(self.clock.wall().0);
         let put = |item: Item| {
             Put::builder()
-                .table_name(&self.table)
+                .table_name(&self.table.name)
                 .set_item(Some(item))
                 .condition_expression(FREE)
                 .expression_attribute_names("#pk", PK)
@@ -136,7 +131,7 @@ impl DynamoCommands {
                 .build()
         };
         let named = command::encode_name(name, command, self.retention);
-        let mut request = self.client.transact_write_items();
+        let mut request = self.table.client.transact_write_items();
         for put in [put(item), put(named)] {
             match put {
                 Ok(put) => request = request.transact_items(TransactWriteItem::builder().put(put).build()),
@@ -147,7 +142,7 @@ impl DynamoCommands {
             Ok(_) => return Outcome::Done(Created::New(Box::new(command.clone()))),
             Err(error) => error,
         };
-        match refused(&self.call("TransactWriteItems"), error) {
+        match refused(&self.table.call("TransactWriteItems"), error) {
             Refused::Conditions(mut parts) => match (parts.pop(), parts.pop()) {
                 (Some(Part::Failed(name_row)), _) => match self.name_row(name, name_row).await {
                     Ok(id) => self.standing(id, None).await,
@@ -170,13 +165,13 @@ impl DynamoCommands {
     }
 
     async fn put_plain(&self, item: Item) -> Result<(), CallFault> {
-        let request = self.client.put_item().table_name(&self.table).set_item(Some(item));
-        request.send().await.map(drop).map_err(|error| classify(&self.call("PutItem"), &error))
+        let request = self.table.client.put_item().table_name(&self.table.name).set_item(Some(item));
+        request.send().await.map(drop).map_err(|error| classify(&self.table.call("PutItem"), &error))
     }
 
     async fn delete_plain(&self, key: Item) -> Result<(), CallFault> {
-        let request = self.client.delete_item().table_name(&self.table).set_key(Some(key));
-        request.send().await.map(drop).map_err(|error| classify(&self.call("DeleteItem"), &error))
+        let request = self.table.client.delete_item().table_name(&self.table.name).set_key(Some(key));
+        request.send().await.map(drop).map_err(|error| classify(&self.table.call("DeleteItem"), &error))
     }
 
     async fn delete_parts(&self, id: Id128, answer: &ContentDigest, parts: usize) -> Result<(), CallFault> {
@@ -189,9 +184,10 @@ impl DynamoCommands {
     /// Parts are written first: nobody reads a part that no row counts. What a write that is refused left there is taken away, unless it is what stands.
     async fn update(&self, command: &Command, changes: Item) -> Result<Written, CallFault> {
         let mut request = self
+            .table
             .client
             .update_item()
-            .table_name(&self.table)
+            .table_name(&self.table.name)
             .set_key(Some(command::key(command.id)))
             .condition_expression("#version_now = :before")
             .expression_attribute_names("#version_now", VERSION)
@@ -209,7 +205,7 @@ impl DynamoCommands {
                 UpdateItemError::ConditionalCheckFailedException(failed) => failed.item.filter(|item| !item.is_empty()),
                 _ => None,
             },
-            Err(error) => return Err(classify(&self.call("UpdateItem"), &error)),
+            Err(error) => return Err(classify(&self.table.call("UpdateItem"), &error)),
         };
         let none = |fault| CallFault { fault, effect: crate::fault::Effect::None };
         let row = match standing {
@@ -232,6 +228,11 @@ impl Commands for DynamoCommands {
 
     async fn read(&self, id: Id128) -> Result<Option<Command>, Fault> {
         let item = self.row(id).await?;
+        item.map(|item| command::decode(&item).map_err(self.unreadable(&item))).transpose()
+    }
+
+    async fn standing(&self, id: Id128) -> Result<Option<Command>, Fault> {
+        let item = self.item(command::key(id)).await?;
         item.map(|item| command::decode(&item).map_err(self.unreadable(&item))).transpose()
     }
 
@@ -293,21 +294,28 @@ impl Commands for DynamoCommands {
         Ok((adoption == Adoption::Adopted).then_some(orphan))
     }
 
-    async fn due(&self, shard: u8, until: UnixMillis, limit: usize) -> Result<Vec<Due>, Fault> {
+    async fn due(&self, shard: u8, until: UnixMillis, after: Option<&str>, limit: usize) -> Result<DuePage, Fault> {
+        let not_a_place = || Fault::new(FaultCode::ProtocolError, "this is not where a page ended");
+        let start = after.map(|after| command::due_place(shard, after).ok_or_else(not_a_place)).transpose()?;
         let index = COMMANDS.indexes.first().map(|index| index.name);
         let request = self
+            .table
             .client
             .query()
-            .table_name(&self.table)
+            .table_name(&self.table.name)
             .set_index_name(index.map(str::to_owned))
             .key_condition_expression("#shard = :shard AND #due_at <= :until")
             .expression_attribute_names("#shard", DUE_SHARD)
             .expression_attribute_names("#due_at", DUE_AT)
             .expression_attribute_values(":shard", n(shard))
             .expression_attribute_values(":until", n(until.0))
+            .set_exclusive_start_key(start)
             .limit(i32::try_from(limit).unwrap_or(i32::MAX));
-        let answer = request.send().await.map_err(|error| classify(&self.call("Query"), &error).fault)?;
-        Ok(answer.items().iter().filter_map(command::due).collect())
+        let answer = request.send().await.map_err(|error| classify(&self.table.call("Query"), &error).fault)?;
+        let next = answer.last_evaluated_key.as_ref().filter(|key| !key.is_empty()).map(command::due_place_text);
+        let next =
+            next.transpose().map_err(|error| Fault::new(FaultCode::ProtocolError, format!("table `{}`: {error}", self.table.name)))?;
+        Ok(DuePage { rows: answer.items().iter().filter_map(command::due).collect(), next })
     }
 
     async fn delete(&self, command: &Command) -> Outcome<bool> {
@@ -321,7 +329,7 @@ impl Commands for DynamoCommands {
             Err(error) => return Outcome::NotDone(self.unreadable(&item)(error)),
         };
         let row = Delete::builder()
-            .table_name(&self.table)
+            .table_name(&self.table.name)
             .set_key(Some(command::key(command.id)))
             .condition_expression("#version = :version")
             .expression_attribute_names("#version", VERSION)
@@ -329,7 +337,7 @@ impl Commands for DynamoCommands {
             .build();
         let name = command::name_of(&item).map(|name| {
             Delete::builder()
-                .table_name(&self.table)
+                .table_name(&self.table.name)
                 .set_key(Some(command::name_key(name)))
                 .condition_expression("attribute_not_exists(#pk) OR #id = :id")
                 .expression_attribute_names("#pk", PK)
@@ -337,7 +345,7 @@ impl Commands for DynamoCommands {
                 .expression_attribute_values(":id", crate::items::s(command.id.to_string()))
                 .build()
         });
-        let mut request = self.client.transact_write_items();
+        let mut request = self.table.client.transact_write_items();
         for delete in core::iter::once(row).chain(name) {
             match delete {
                 Ok(delete) => request = request.transact_items(TransactWriteItem::builder().delete(delete).build()),
@@ -345,7 +353,7 @@ impl Commands for DynamoCommands {
             }
         }
         if let Err(error) = request.send().await {
-            return match refused(&self.call("TransactWriteItems"), error) {
+            return match refused(&self.table.call("TransactWriteItems"), error) {
                 Refused::Conditions(_) => Outcome::Done(false),
                 Refused::OtherParameters(fault) | Refused::Fault(fault) => fault.outcome(),
             };
@@ -366,10 +374,10 @@ impl Commands for DynamoCommands {
     }
 
     async fn probe(&self) -> Result<(), Fault> {
-        schema::verify(&self.client, &COMMANDS, &self.table).await
+        self.table.verify(&COMMANDS).await
     }
 
     async fn create_tables(&self) -> Result<Vec<String>, Fault> {
-        schema::create_missing_tables(&self.client, &[(&COMMANDS, self.table.as_str())], &self.tags).await
+        self.table.create(&COMMANDS).await
     }
 }

@@ -18,6 +18,7 @@ pub mod schema;
 #[cfg(feature = "secrets")]
 pub mod secrets;
 pub mod sqs;
+mod table;
 mod transaction;
 
 pub use aws_sdk_dynamodb::Client as DynamoClient;

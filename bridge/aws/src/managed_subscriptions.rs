@@ -4,7 +4,8 @@
 use crate::fault::classify;
 use crate::items::managed_subscriptions::{BASELINE, FILTERS, GENERATION, STORAGE_IDENTITY, decode, encode, key, set};
 use crate::items::{Item, ItemError, n, number};
-use crate::schema::{self, MANAGED_SUBSCRIPTIONS};
+use crate::schema::MANAGED_SUBSCRIPTIONS;
+use crate::table::Table;
 use async_trait::async_trait;
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::SdkError;
@@ -17,48 +18,42 @@ use std::collections::BTreeSet;
 /// Managed subscriptions in one DynamoDB table.
 #[derive(Clone, Debug)]
 pub struct DynamoManagedSubscriptions {
-    client: Client,
-    table: String,
-    tags: Vec<(String, String)>,
+    table: Table,
 }
 
 impl DynamoManagedSubscriptions {
-    /// The subscriptions in `table`; [`schema::MANAGED_SUBSCRIPTIONS`] describes its shape.
+    /// The subscriptions in `table`; [`MANAGED_SUBSCRIPTIONS`](crate::schema::MANAGED_SUBSCRIPTIONS) describes its shape.
     #[must_use]
     pub fn new(client: Client, table: impl Into<String>) -> Self {
-        Self { client, table: table.into(), tags: Vec::new() }
+        Self { table: Table::new(client, table) }
     }
 
     /// Tags for the table, should it be created.
     #[must_use]
     pub fn with_tags(mut self, tags: Vec<(String, String)>) -> Self {
-        self.tags = tags;
+        self.table = self.table.with_tags(tags);
         self
-    }
-
-    fn call(&self, operation: &str) -> String {
-        format!("{operation} on table `{}`", self.table)
     }
 
     fn unreadable(&self, identity: &str, error: &ItemError) -> Fault {
         let detail = format!(
             "table `{}`, item {identity}: {error}; it does not say what the session has subscribed to: compare it with the broker, delete the \
              item, and run `causeway baseline`",
-            self.table
+            self.table.name
         );
         Fault::new(FaultCode::InvalidConfig, detail)
     }
 
     async fn item(&self, identity: &str) -> Result<Option<Item>, Fault> {
-        let request = self.client.get_item().table_name(&self.table).set_key(Some(key(identity))).consistent_read(true);
-        request.send().await.map(|answer| answer.item).map_err(|error| classify(&self.call("GetItem"), &error).fault)
+        self.table.item(key(identity)).await.map_err(|fault| fault.fault)
     }
 
     /// Changes a row with a baseline. Without the condition an update would make a row.
     fn update(&self, identity: &str, expression: &str) -> UpdateItemFluentBuilder {
-        self.client
+        self.table
+            .client
             .update_item()
-            .table_name(&self.table)
+            .table_name(&self.table.name)
             .set_key(Some(key(identity)))
             .update_expression(expression)
             .condition_expression("#baseline = :true")
@@ -72,7 +67,7 @@ impl DynamoManagedSubscriptions {
         match request.return_values(ReturnValue::UpdatedNew).send().await {
             Ok(answer) => Outcome::Done(Some(answer.attributes.unwrap_or_default())),
             Err(SdkError::ServiceError(refusal)) if refusal.err().is_conditional_check_failed_exception() => Outcome::Done(None),
-            Err(error) => classify(&self.call("UpdateItem"), &error).outcome(),
+            Err(error) => classify(&self.table.call("UpdateItem"), &error).outcome(),
         }
     }
 }
@@ -86,16 +81,17 @@ impl ManagedSubscriptions for DynamoManagedSubscriptions {
 
     async fn seed(&self, identity: &str, filters: &BTreeSet<String>) -> Outcome<bool> {
         let request = self
+            .table
             .client
             .put_item()
-            .table_name(&self.table)
+            .table_name(&self.table.name)
             .set_item(Some(encode(identity, filters)))
             .condition_expression("attribute_not_exists(#identity)")
             .expression_attribute_names("#identity", STORAGE_IDENTITY);
         match request.send().await {
             Ok(_) => Outcome::Done(true),
             Err(SdkError::ServiceError(refusal)) if refusal.err().is_conditional_check_failed_exception() => Outcome::Done(false),
-            Err(error) => classify(&self.call("PutItem"), &error).outcome(),
+            Err(error) => classify(&self.table.call("PutItem"), &error).outcome(),
         }
     }
 
@@ -130,10 +126,10 @@ impl ManagedSubscriptions for DynamoManagedSubscriptions {
     }
 
     async fn probe(&self) -> Result<(), Fault> {
-        schema::verify(&self.client, &MANAGED_SUBSCRIPTIONS, &self.table).await
+        self.table.verify(&MANAGED_SUBSCRIPTIONS).await
     }
 
     async fn create(&self) -> Result<Vec<String>, Fault> {
-        schema::create_missing_tables(&self.client, &[(&MANAGED_SUBSCRIPTIONS, self.table.as_str())], &self.tags).await
+        self.table.create(&MANAGED_SUBSCRIPTIONS).await
     }
 }

@@ -20,7 +20,7 @@ use causeway_core::rows::Head;
 use causeway_core::units::{Instant, UnixMillis};
 use causeway_core::worker::options::{Delivery, Fate, LegOptions, OwnerOptions, Policy, to_first_legs};
 use causeway_core::worker::{Effect, Event, Owner};
-use causeway_duties::housekeeping::{Bridge, Chores, Depth, Ports, Prunable, Pruned, Report, run};
+use causeway_duties::housekeeping::{Bridge, Chores, Depth, Ports, Pruned, Report, run};
 use causeway_local::memory::{MemoryDeadLetters, MemoryLeases, MemoryOutbox};
 use causeway_ports::fake::FakeClock;
 use causeway_ports::{Clock, DeadLetterFilter, DeadLetters, Leases, LogRecord, LogState, MemberRecord, Outbox};
@@ -37,7 +37,7 @@ impl Chores for NoTables {
     async fn dead_letters(&self, _: Instant) -> Result<Option<Depth>, Fault> {
         Ok(Some(Depth { letters: 2, oldest: None }))
     }
-    async fn prune(&self, _: Prunable, _: UnixMillis, _: Option<&str>, _: usize, _: bool) -> Result<Pruned, Fault> {
+    async fn prune_ledger(&self, _: UnixMillis, _: Option<&str>, _: usize, _: bool) -> Result<Pruned, Fault> {
         Ok(Pruned::default())
     }
     async fn remove_log(&self, _: &LogRecord) -> Outcome<bool> {
@@ -60,6 +60,7 @@ fn world() -> World {
         outbox: Arc::clone(&outbox) as Arc<dyn Outbox>,
         leases: Some(Arc::clone(&leases) as Arc<dyn Leases>),
         letters: Arc::clone(&letters) as Arc<dyn DeadLetters>,
+        commands: None,
         chores: Arc::new(NoTables),
         clock: Arc::clone(&clock) as Arc<dyn Clock>,
     };

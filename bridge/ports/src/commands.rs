@@ -34,7 +34,17 @@ pub enum Due {
     Orphan(Id128),
 }
 
-/// Where commands are kept. Reads see every write that was answered before they began. What is older than its time is never given out, whether it was deleted or not.
+/// Rows that have fallen due, those that have been so for longest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DuePage {
+    /// The rows.
+    pub rows: Vec<Due>,
+    /// Where to go on; `None` at the end.
+    pub next: Option<String>,
+}
+
+/// Where commands are kept. Reads see every write that was answered before they began. What is older than its time is never given out, whether it was deleted or not,
+/// but by [`Self::standing`].
 #[async_trait]
 pub trait Commands: Send + Sync {
     /// Records a command, and the caller's name for it, if neither its id nor that name is taken. `digest` is of what the command says.
@@ -42,6 +52,9 @@ pub trait Commands: Send + Sync {
 
     /// The command's row.
     async fn read(&self, id: Id128) -> Result<Option<Command>, Fault>;
+
+    /// The command's row, even where it is older than its time: for whoever deletes it.
+    async fn standing(&self, id: Id128) -> Result<Option<Command>, Fault>;
 
     /// Writes the row in the place of the version before it, and with it the answer that ends the command.
     async fn write(&self, command: &Command, result: Option<&CommandResult>) -> Outcome<Written>;
@@ -55,8 +68,8 @@ pub trait Commands: Send + Sync {
     /// An answer to nobody.
     async fn orphan(&self, id: Id128) -> Result<Option<OrphanAnswer>, Fault>;
 
-    /// Rows of one of the [`DUE_SHARDS`] parts that had fallen due by `until`, those that have been so for longest first, at most `limit`.
-    async fn due(&self, shard: u8, until: UnixMillis, limit: usize) -> Result<Vec<Due>, Fault>;
+    /// Rows of one of the [`DUE_SHARDS`] parts that had fallen due by `until`, at most `limit`; they follow what `after` names, the `next` of a page before.
+    async fn due(&self, shard: u8, until: UnixMillis, after: Option<&str>, limit: usize) -> Result<DuePage, Fault>;
 
     /// Deletes a command with all that belongs to it, if this version stands; answers whether it did.
     async fn delete(&self, command: &Command) -> Outcome<bool>;

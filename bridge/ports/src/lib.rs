@@ -15,7 +15,7 @@ mod redrive;
 mod tasks;
 
 pub use clock::SystemClock;
-pub use commands::{Commands, DUE_SHARDS, Due, MAX_KEY_BYTES, OrphanAnswer};
+pub use commands::{Commands, DUE_SHARDS, Due, DuePage, MAX_KEY_BYTES, OrphanAnswer};
 pub use quota::Quota;
 pub use redrive::TwoStores;
 pub use tasks::{Described, TaskRecord, Tasks};

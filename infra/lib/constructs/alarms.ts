@@ -9,9 +9,15 @@ import {
   type IMetric,
 } from "aws-cdk-lib/aws-cloudwatch";
 import { Construct } from "constructs";
-import { type AlarmRow, type AlarmSpec, AlarmSpecs, type BridgeAlarmsProps } from "./alarm-specs.ts";
+import {
+  type AlarmRow,
+  type AlarmSpec,
+  alarmSpecs,
+  type BridgeAlarmsProps,
+  deploymentRunning,
+} from "./alarm-specs/index.ts";
 
-export type { AlarmedSession, AlarmRow, BridgeAlarmsProps } from "./alarm-specs.ts";
+export type { AlarmedSession, AlarmRow, BridgeAlarmsProps } from "./alarm-specs/index.ts";
 
 /** An alarm with its entry in docs/OPERATIONS.md. */
 export interface NamedAlarm {
@@ -43,11 +49,10 @@ export class BridgeAlarms extends Construct {
   public constructor(scope: Construct, id: string, props: BridgeAlarmsProps) {
     super(scope, id);
     this.#props = props;
-    const specs = new AlarmSpecs(props);
-    for (const spec of specs.all()) {
+    for (const spec of alarmSpecs(props)) {
       this.#make(spec, props.actions ?? []);
     }
-    this.deploymentRunning = this.#make(specs.deploymentRunning(), []);
+    this.deploymentRunning = this.#make(deploymentRunning(props), []);
     this.alarms = this.#made;
     this.unavailable = this.#composite();
     const ending = ["NoLeaseHolder", ...(props.dropsOnPurpose === true ? [] : ["MessagesDropped"])];

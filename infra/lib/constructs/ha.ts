@@ -16,7 +16,7 @@ import {
 } from "../config-document.ts";
 import type { TableRole } from "../operations.ts";
 import { ADMIN_API_KEY, AdminKey, namesAdminKey } from "./admin-key.ts";
-import { dropsOnPurpose } from "./alarm-specs.ts";
+import { dropsOnPurpose } from "./alarm-specs/index.ts";
 import { BridgeAlarms, type BridgeAlarmsProps } from "./alarms.ts";
 import { BaselineSeeds } from "./baseline.ts";
 import { ConfigDelivery } from "./config-delivery.ts";
@@ -391,6 +391,7 @@ export class CausewayDynamoDBHA extends Construct {
       startAfter: Object.values(this.baselines.seeds),
       imageContext: props.imageContext,
       writesLedger: this.document.value.stores?.ledger !== undefined,
+      takesCommands: this.document.value.stores?.commands !== undefined,
       cluster: props.cluster,
       secretKeys: props.secretKeys,
       secretPlaces: secretPlaces(this.document.value),
@@ -475,12 +476,13 @@ function configuredNames(value: BridgeConfig): Partial<Record<TableRole, string>
     dlq: "dlq",
     managed_subscriptions: "managed_subscriptions",
     ledger: "ledger",
+    commands: "commands",
   } as const;
   const names: Partial<Record<TableRole, string>> = {};
   const standard = defaultTableNames();
   for (const [store, role] of Object.entries(roles) as [keyof typeof roles, TableRole][]) {
     // Without a store in the configuration the table is housekeeping's alone, and its name the props'.
-    if (store === "ledger" && value.stores?.ledger === undefined) continue;
+    if ((store === "ledger" || store === "commands") && value.stores?.[store] === undefined) continue;
     const written = value.stores?.[store]?.options?.table_name;
     names[role] = typeof written === "string" ? written : standard[role];
   }

@@ -1,6 +1,14 @@
 import * as iam from "aws-cdk-lib/aws-iam";
 import type * as sqs from "aws-cdk-lib/aws-sqs";
-import { type Caller, iamActions, LEDGER_OPERATIONS, OPERATIONS, type TableRole, type Target } from "../operations.ts";
+import {
+  type Caller,
+  COMMAND_OPERATIONS,
+  iamActions,
+  LEDGER_OPERATIONS,
+  OPERATIONS,
+  type TableRole,
+  type Target,
+} from "../operations.ts";
 import type { IBridgeTables } from "./tables.ts";
 
 /** The queues that a caller's permissions are for. */
@@ -27,6 +35,8 @@ export interface Resources extends Queues {
   readonly tables: IBridgeTables;
   /** Whether the caller writes the ledger of drops. */
   readonly writesLedger?: boolean;
+  /** Whether the caller takes commands. */
+  readonly takesCommands?: boolean;
 }
 
 /** For a caller that has nothing to do with queues. */
@@ -49,6 +59,10 @@ export function statements(caller: Caller, resources: Resources): iam.PolicyStat
   if (resources.writesLedger) {
     const actions = iamActions("ledger", LEDGER_OPERATIONS);
     made.push(new iam.PolicyStatement({ sid: sid("ledger"), actions, resources: arnsOf("ledger", resources) }));
+  }
+  if (resources.takesCommands) {
+    const actions = iamActions("commands", COMMAND_OPERATIONS);
+    made.push(new iam.PolicyStatement({ sid: sid("commands"), actions, resources: arnsOf("commands", resources) }));
   }
   return [...made, ...queueKeys(caller, resources)];
 }

@@ -88,6 +88,13 @@ export interface BridgeServiceProps {
   readonly writesLedger?: boolean;
 
   /**
+   * Whether the configuration names `stores.commands`: the tasks may keep commands and their answers then.
+   *
+   * @default false
+   */
+  readonly takesCommands?: boolean;
+
+  /**
    * Queues that the configuration sends to.
    *
    * @default - none
@@ -354,7 +361,7 @@ export class BridgeService extends Construct {
       assumedBy: new iam.ServicePrincipal("ecs-tasks.amazonaws.com"),
       description: `What the ${kind} tasks of the bridge ${this.props.bridgeId} may do`,
     });
-    const { tables, destinations = [], sources = [], sourcesByName = [], writesLedger } = this.props;
+    const { tables, destinations = [], sources = [], sourcesByName = [], writesLedger, takesCommands } = this.props;
     const { clusterName } = this.cluster;
     const tasks = Stack.of(this).formatArn({ service: "ecs", resource: "task", resourceName: `${clusterName}/*` });
     const services = Stack.of(this).formatArn({
@@ -363,7 +370,16 @@ export class BridgeService extends Construct {
       resourceName: `${clusterName}/*`,
     });
     const ofEcs = { tasks, services, cluster: this.cluster.clusterArn };
-    const resources = { ...NO_QUEUES, tables, destinations, sources, sourcesByName, writesLedger, ...ofEcs };
+    const resources = {
+      ...NO_QUEUES,
+      tables,
+      destinations,
+      sources,
+      sourcesByName,
+      writesLedger,
+      takesCommands,
+      ...ofEcs,
+    };
     for (const statement of statements(kind, resources)) role.addToPolicy(statement);
     const named = secretStatements(this, this.props.secretPlaces ?? []);
     for (const statement of named) role.addToPolicy(statement);

@@ -7,7 +7,7 @@ use causeway_aws::fault::classify;
 use causeway_core::identity::{LaneId, LogName, Slot};
 use causeway_core::outcome::{Fault, FaultClass, Outcome};
 use causeway_core::units::{Instant, UnixMillis};
-use causeway_duties::housekeeping::{Chores, Depth, Prunable, Pruned};
+use causeway_duties::housekeeping::{Chores, Depth, Pruned};
 use causeway_ports::{Clock as _, LogRecord, SystemClock};
 use std::collections::HashMap;
 
@@ -16,8 +16,6 @@ type Key = HashMap<String, AttributeValue>;
 /// The categories that letters may have: one index partition each.
 const CATEGORIES: [FaultClass; 5] =
     [FaultClass::Transient, FaultClass::Permanent, FaultClass::Rejected, FaultClass::Expired, FaultClass::Poison];
-/// The partitions of the commands' index by due time.
-const DUE_SHARDS: u32 = 16;
 /// Rows deleted side by side.
 const DELETES: usize = 16;
 /// Rows that one call of a pruning looks at most.
@@ -32,8 +30,6 @@ pub struct TableChores {
     pub outbox: String,
     /// The table of dead letters.
     pub dlq: String,
-    /// The table of commands.
-    pub commands: String,
     /// The ledger of drops.
     pub ledger: String,
 }
@@ -112,72 +108,6 @@ impl TableChores {
             }
         }
         Ok((deleted, kept))
-    }
-
-    /// Commands that are due, shard by shard. Whether a row's retention is over only the row tells.
-    async fn prune_commands(&self, now: UnixMillis, after: Option<&str>, limit: usize, dry_run: bool) -> Result<Pruned, Fault> {
-        let mut parts = after.unwrap_or("0").splitn(3, '/');
-        let shard: u32 = parts.next().and_then(|shard| shard.parse().ok()).unwrap_or_default();
-        let start = match (parts.next(), parts.next()) {
-            (Some(due_at), Some(pk)) => {
-                Some([("due_shard".to_owned(), n(shard)), ("due_at".to_owned(), n(due_at)), ("pk".to_owned(), s(pk))].into())
-            }
-            _ => None,
-        };
-        let answer = self
-            .client
-            .query()
-            .table_name(&self.commands)
-            .index_name("by_due")
-            .key_condition_expression("#shard = :shard AND #due <= :now")
-            .expression_attribute_names("#shard", "due_shard")
-            .expression_attribute_names("#due", "due_at")
-            .expression_attribute_values(":shard", n(shard))
-            .expression_attribute_values(":now", n(now.0))
-            .set_exclusive_start_key(start)
-            .limit(i32::try_from(limit.min(PRUNE_PAGE)).unwrap_or(i32::MAX))
-            .send()
-            .await
-            .map_err(|error| classify(&format!("Query on table `{}`", self.commands), &error).fault)?;
-        let next = match answer.last_evaluated_key.as_ref().filter(|key| !key.is_empty()) {
-            Some(key) => {
-                let due_at = key.get("due_at").and_then(|value| value.as_n().ok()).map_or("0", String::as_str);
-                Some(format!("{shard}/{due_at}/{}", text(key, "pk")))
-            }
-            None => (shard + 1 < DUE_SHARDS).then(|| (shard + 1).to_string()),
-        };
-        let keys: Vec<Key> = answer.items().iter().map(|item| [("pk".to_owned(), s(text(item, "pk")))].into()).collect();
-        // A dry run cannot tell which of those that are due are over: it tells none.
-        let (deleted, _) = if dry_run { (0, 0) } else { self.delete_over(&self.commands, keys, now.0 / 1_000).await? };
-        Ok(Pruned { deleted, conflicts: 0, next })
-    }
-
-    async fn prune_ledger(&self, now: UnixMillis, after: Option<&str>, limit: usize, dry_run: bool) -> Result<Pruned, Fault> {
-        let start =
-            after.and_then(|key| key.split_once('\u{1f}')).map(|(pk, sk)| [("pk".to_owned(), s(pk)), ("sk".to_owned(), s(sk))].into());
-        let answer = self
-            .client
-            .scan()
-            .table_name(&self.ledger)
-            .filter_expression("attribute_exists(#ttl) AND #ttl <= :now")
-            .projection_expression("#pk, #sk")
-            .expression_attribute_names("#ttl", "ttl")
-            .expression_attribute_names("#pk", "pk")
-            .expression_attribute_names("#sk", "sk")
-            .expression_attribute_values(":now", n(now.0 / 1_000))
-            .set_exclusive_start_key(start)
-            .limit(i32::try_from(limit.clamp(1, PRUNE_PAGE)).unwrap_or(i32::MAX))
-            .send()
-            .await
-            .map_err(|error| classify(&format!("Scan on table `{}`", self.ledger), &error).fault)?;
-        let next = answer.last_evaluated_key.as_ref().filter(|key| !key.is_empty());
-        let next = next.map(|key| format!("{}\u{1f}{}", text(key, "pk"), text(key, "sk")));
-        let keys = answer.items.unwrap_or_default();
-        if dry_run {
-            return Ok(Pruned { deleted: keys.len() as u64, conflicts: 0, next });
-        }
-        let (deleted, conflicts) = self.delete_over(&self.ledger, keys, now.0 / 1_000).await?;
-        Ok(Pruned { deleted, conflicts, next })
     }
 
     /// Every row of every lane, those included that were closed before. The record goes last, so that a run that ends halfway is taken up again.
@@ -265,11 +195,32 @@ impl Chores for TableChores {
         Ok(Some(depth))
     }
 
-    async fn prune(&self, what: Prunable, now: UnixMillis, after: Option<&str>, limit: usize, dry_run: bool) -> Result<Pruned, Fault> {
-        match what {
-            Prunable::Commands => self.prune_commands(now, after, limit.max(1), dry_run).await,
-            Prunable::Ledger => self.prune_ledger(now, after, limit.max(1), dry_run).await,
+    async fn prune_ledger(&self, now: UnixMillis, after: Option<&str>, limit: usize, dry_run: bool) -> Result<Pruned, Fault> {
+        let start =
+            after.and_then(|key| key.split_once('\u{1f}')).map(|(pk, sk)| [("pk".to_owned(), s(pk)), ("sk".to_owned(), s(sk))].into());
+        let answer = self
+            .client
+            .scan()
+            .table_name(&self.ledger)
+            .filter_expression("attribute_exists(#ttl) AND #ttl <= :now")
+            .projection_expression("#pk, #sk")
+            .expression_attribute_names("#ttl", "ttl")
+            .expression_attribute_names("#pk", "pk")
+            .expression_attribute_names("#sk", "sk")
+            .expression_attribute_values(":now", n(now.0 / 1_000))
+            .set_exclusive_start_key(start)
+            .limit(i32::try_from(limit.clamp(1, PRUNE_PAGE)).unwrap_or(i32::MAX))
+            .send()
+            .await
+            .map_err(|error| classify(&format!("Scan on table `{}`", self.ledger), &error).fault)?;
+        let next = answer.last_evaluated_key.as_ref().filter(|key| !key.is_empty());
+        let next = next.map(|key| format!("{}\u{1f}{}", text(key, "pk"), text(key, "sk")));
+        let keys = answer.items.unwrap_or_default();
+        if dry_run {
+            return Ok(Pruned { deleted: keys.len() as u64, conflicts: 0, next });
         }
+        let (deleted, conflicts) = self.delete_over(&self.ledger, keys, now.0 / 1_000).await?;
+        Ok(Pruned { deleted, conflicts, next })
     }
 
     async fn remove_log(&self, record: &LogRecord) -> Outcome<bool> {

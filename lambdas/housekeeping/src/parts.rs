@@ -3,11 +3,13 @@
 use crate::chores::TableChores;
 use crate::handler;
 use async_trait::async_trait;
-use causeway_aws::{DynamoDeadLetters, DynamoLeases, DynamoOutbox};
+use aws_sdk_dynamodb::Client;
+use causeway_aws::{DynamoCommands, DynamoDeadLetters, DynamoLeases, DynamoOutbox};
+use causeway_core::commands::Rules;
 use causeway_core::config::Config;
 use causeway_core::redrive::Routes;
 use causeway_core::timing::Nanos;
-use causeway_duties::housekeeping::Ports;
+use causeway_duties::housekeeping::{KeptCommands, Ports};
 use causeway_lambda::{Emitter, Environment, Function, FunctionError, Invocation};
 use causeway_ports::SystemClock;
 use serde_json::Value;
@@ -46,11 +48,11 @@ impl Function for Parts {
             letters: Arc::new(
                 DynamoDeadLetters::new(client()?, environment.table("CAUSEWAY_DLQ_TABLE")).with_retention(retention(&environment)),
             ),
+            commands: Some(commands(client()?, &environment)),
             chores: Arc::new(TableChores {
                 client: client()?,
                 outbox: environment.table("CAUSEWAY_OUTBOX_TABLE").to_owned(),
                 dlq: environment.table("CAUSEWAY_DLQ_TABLE").to_owned(),
-                commands: environment.table("CAUSEWAY_COMMANDS_TABLE").to_owned(),
                 ledger: environment.table("CAUSEWAY_LEDGER_TABLE").to_owned(),
             }),
             clock: Arc::new(SystemClock),
@@ -65,6 +67,17 @@ impl Function for Parts {
     async fn handle(&self, event: &Value, invocation: &Invocation) -> Result<Value, FunctionError> {
         handler::handle(event, invocation, self).await
     }
+}
+
+/// The commands, by what the workers' configuration says of them. Without one, and while `commands` is off, what was taken before is tidied by what a configuration says
+/// that says nothing.
+fn commands(client: Client, environment: &Environment) -> KeptCommands {
+    let said = environment.config.as_ref().map(|config| config.commands.clone()).unwrap_or_default();
+    let retention = said.retention.get();
+    let table = environment.table("CAUSEWAY_COMMANDS_TABLE");
+    let store = DynamoCommands::new(client, table, retention, said.orphan_ttl.get(), Arc::new(SystemClock));
+    let rules = Rules { late_window: said.late_result_window.get(), no_subscriber_fails: said.fail_without_subscriber };
+    KeptCommands { store: Arc::new(store), rules, retention }
 }
 
 /// How long dead letters are kept, as the workers' configuration says.

@@ -4,7 +4,8 @@
 use aws_sdk_dynamodb::types::{AttributeValue, TimeToLiveSpecification};
 use bytes::Bytes;
 use causeway_aws::schema::{COMMANDS, LEDGER, create_missing_tables};
-use causeway_aws::{DynamoDeadLetters, DynamoLeases, DynamoOutbox};
+use causeway_aws::{DynamoCommands, DynamoDeadLetters, DynamoLeases, DynamoOutbox};
+use causeway_core::commands::{Command, State};
 use causeway_core::identity::{Epoch, Id128, LogName, Slot};
 use causeway_core::lease::row::{LeaseRow, OwnerFacts, Tuple};
 use causeway_core::lease::{Condition, LeaseWrite};
@@ -12,7 +13,7 @@ use causeway_core::message::{Entry, Message};
 use causeway_core::outcome::Outcome;
 use causeway_core::rows::{CODEC_POSTCARD_ZSTD, Head, Row, Segment, pack};
 use causeway_core::units::UnixMillis;
-use causeway_ports::{DeadLetters, Leases, LogRecord, LogState, Outbox};
+use causeway_ports::{Commands, DeadLetters, Leases, LogRecord, LogState, OrphanAnswer, Outbox, SystemClock};
 use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -164,7 +165,7 @@ async fn expired_entries_of_a_log_that_nobody_owns_become_dead_letters_and_gauge
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rows_whose_retention_is_over_go_and_others_stay() {
+async fn commands_end_and_go_in_their_time_and_rows_whose_retention_is_over_go() {
     let world = world().await;
     let (s, n) = (|text: &str| AttributeValue::S(text.to_owned()), |number: u64| AttributeValue::N(number.to_string()));
     let now = wall().0 / 1_000;
@@ -173,18 +174,44 @@ async fn rows_whose_retention_is_over_go_and_others_stay() {
         let off = TimeToLiveSpecification::builder().attribute_name("ttl").enabled(false).build().unwrap();
         world.stack.aws.dynamodb.update_time_to_live().table_name(table).time_to_live_specification(off).send().await.unwrap();
     }
+    let day = Duration::from_secs(86_400);
+    let commands =
+        DynamoCommands::new(world.stack.aws.dynamodb.clone(), "commands", 7 * day, Duration::from_secs(600), Arc::new(SystemClock));
+    let began = |ago: Duration| UnixMillis(wall().0 - ago.as_millis() as u64);
+    for (id, ago) in [(1, 8 * day), (2, 6 * day), (3, Duration::from_secs(60)), (4, Duration::ZERO)] {
+        let command = Command::new(Id128(id), "pump-1", "worker-1", began(ago), Duration::from_secs(30));
+        assert!(matches!(commands.create(&command, Some(&format!("key {id}")), &[1; 32]).await, Outcome::Done(_)));
+    }
+    for (id, ago) in [(10, Duration::from_secs(601)), (3, Duration::from_secs(700)), (11, Duration::ZERO)] {
+        let orphan = OrphanAnswer { id: Id128(id), by: "pump-1".to_owned(), came_at: began(ago) };
+        assert!(matches!(commands.keep_orphan(&orphan).await, Outcome::Done(())));
+    }
     for (id, ttl) in [("over", now - 10), ("young", now + 1_000)] {
-        let put = world.stack.aws.dynamodb.put_item().table_name("commands").item("pk", s(&format!("CMD#{id}")));
-        put.item("due_shard", n(3)).item("due_at", n(wall().0 - 1_000)).item("ttl", n(ttl)).send().await.unwrap();
         let put = world.stack.aws.dynamodb.put_item().table_name("ledger").item("pk", s("client")).item("sk", s(id));
         put.item("ttl", n(ttl)).send().await.unwrap();
     }
-    let answer = invoke(&world.function().await, &json!({"op": "sweep"}), PATIENCE).await;
-    assert_eq!((swept(&answer, "commands_deleted"), swept(&answer, "ledger_pruned")), (1, 1), "{}", answer.payload);
-    for table in ["commands", "ledger"] {
-        let left = world.stack.aws.dynamodb.scan().table_name(table).send().await.unwrap();
-        assert_eq!(left.count, 1, "{table}");
+    let function = world.function().await;
+    let told = |answer: &Answer| {
+        let of =
+            ["commands_timed_out", "commands_deleted", "command_orphans_deleted", "command_orphans_adopted", "ledger_pruned", "conflicts"];
+        of.map(|name| swept(answer, name))
+    };
+    let dry = invoke(&function, &json!({"op": "sweep", "dry_run": true}), PATIENCE).await;
+    assert_eq!((told(&dry), &dry.payload["errors"]), ([3, 1, 1, 1, 1, 0], &json!([])));
+    let answer = invoke(&function, &json!({"op": "sweep"}), PATIENCE).await;
+    assert_eq!((told(&answer), &answer.payload["errors"]), ([3, 1, 1, 1, 1, 0], &json!([])));
+    let mut states = Vec::new();
+    for id in 1..=4 {
+        states.push(commands.standing(Id128(id)).await.unwrap().map(|command| command.state));
     }
+    assert_eq!(states, [None, Some(State::TimedOut), Some(State::TimedOut), Some(State::Created)]);
+    // Three commands, each with its caller's name, and the young answer to nobody.
+    for (table, rows) in [("commands", 7), ("ledger", 1)] {
+        let left = world.stack.aws.dynamodb.scan().table_name(table).send().await.unwrap();
+        assert_eq!(left.count, rows, "{table}");
+    }
+    let again = invoke(&function, &json!({"op": "sweep"}), PATIENCE).await;
+    assert_eq!(told(&again), [0; 6]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

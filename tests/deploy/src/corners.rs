@@ -7,7 +7,8 @@ use anyhow::{Context as _, Result, ensure};
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
 use bytes::Bytes;
-use causeway_aws::{DynamoDeadLetters, DynamoLeases, DynamoOutbox};
+use causeway_aws::{DynamoCommands, DynamoDeadLetters, DynamoLeases, DynamoOutbox};
+use causeway_core::commands::Command;
 use causeway_core::identity::{Epoch, Id128, LogName, Slot};
 use causeway_core::lease::row::{LeaseRow, OwnerFacts, Tuple};
 use causeway_core::lease::{Condition, LeaseWrite};
@@ -15,15 +16,19 @@ use causeway_core::message::{Entry, Message};
 use causeway_core::outcome::Outcome;
 use causeway_core::rows::{Anchor, CODEC_POSTCARD_ZSTD, Head, Row, Segment, pack};
 use causeway_core::units::UnixMillis;
-use causeway_ports::{Clock as _, DeadLetters as _, Leases as _, LogRecord, LogState, Outbox as _, SystemClock};
+use causeway_ports::{
+    Clock as _, Commands as _, DeadLetters as _, Leases as _, LogRecord, LogState, OrphanAnswer, Outbox as _, SystemClock,
+};
 use serde_json::json;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The bridge of the local settings.
 const BRIDGE: &str = "local-bridge";
 /// More than a dead letter holds in one row.
 const LARGE: usize = 600_000;
 const HOUR: u64 = 3_600_000;
+const MONTH: Duration = Duration::from_secs(30 * 86_400);
 
 /// Leaves behind what a sweep has to do something about, and lets the deployed function do it. No member of the bridge may be alive.
 ///
@@ -112,12 +117,15 @@ async fn retired(outbox: &DynamoOutbox) -> Result<()> {
     done(outbox.put_head(&log, &Head { epoch: Epoch(1), drained: Slot(1), ..Head::default() }).await)
 }
 
-/// A command and a line of the ledger whose retention is over.
+/// A command that nobody ended, an answer to nobody, and a line of the ledger, whose retention is over.
 async fn rows_that_are_over(client: &Client, made: &Made) -> Result<()> {
     let (s, n) = (|text: &str| AttributeValue::S(text.to_owned()), |number: u64| AttributeValue::N(number.to_string()));
     let now = SystemClock.wall().0;
-    let put = client.put_item().table_name(made.table("-commands")?).item("pk", s("CMD#over")).item("due_shard", n(3));
-    put.item("due_at", n(now - 1_000)).item("ttl", n(now / 1_000 - 10)).send().await?;
+    let commands = DynamoCommands::new(client.clone(), made.table("-commands")?, MONTH, MONTH, Arc::new(SystemClock));
+    let began = UnixMillis(now - u64::try_from(2 * MONTH.as_millis())?);
+    let command = Command::new(Id128(7), "pump-1", "worker-1", began, Duration::from_secs(10));
+    done(commands.create(&command, Some("over"), &[1; 32]).await)?;
+    done(commands.keep_orphan(&OrphanAnswer { id: Id128(8), by: "pump-1".to_owned(), came_at: began }).await)?;
     let put = client.put_item().table_name(made.table("-ledger")?).item("pk", s("client")).item("sk", s("over"));
     put.item("ttl", n(now / 1_000 - 10)).send().await?;
     Ok(())

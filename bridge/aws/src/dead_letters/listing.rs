@@ -109,9 +109,10 @@ impl DynamoDeadLetters {
             return Ok((Vec::new(), None));
         }
         let mut request = self
+            .table
             .client
             .query()
-            .table_name(&self.table)
+            .table_name(&self.table.name)
             .index_name(index.index)
             .key_condition_expression("#partition = :partition AND #sort BETWEEN :from AND :to")
             .expression_attribute_names("#partition", index.attribute)
@@ -133,7 +134,7 @@ impl DynamoDeadLetters {
         if !expression.is_empty() {
             request = request.filter_expression(expression.join(" AND "));
         }
-        let answer = request.send().await.map_err(|error| classify(&self.call("Query"), &error).fault)?;
+        let answer = request.send().await.map_err(|error| classify(&self.table.call("Query"), &error).fault)?;
         let found = answer.items().iter().map(|item| self.found(item)).collect::<Result<Vec<_>, _>>()?;
         let last = answer.last_evaluated_key.filter(|key| !key.is_empty());
         let last = last.map(|key| self.found(&key)).transpose()?.map(|found| found.failed_sort);
@@ -146,7 +147,7 @@ impl DynamoDeadLetters {
             let id = text(item, PK)?.strip_prefix("DLQ#").and_then(|id| id.parse().ok());
             Ok(Found { id: id.ok_or(ItemError::Unreadable(PK))?, failed_sort })
         };
-        read().map_err(|error: ItemError| error.fault(&self.table, item))
+        read().map_err(|error: ItemError| error.fault(&self.table.name, item))
     }
 
     /// At least `limit` letters of an index partition if there are so many, within `budget` pages; and up to where it was read to the end.
@@ -185,12 +186,12 @@ impl DynamoDeadLetters {
                     return Err(self.left_undone("BatchGetItem").fault);
                 }
                 pause_before(round).await;
-                let answer = self.client.batch_get_item().request_items(&self.table, wanted).send().await;
-                let answer = answer.map_err(|error| classify(&self.call("BatchGetItem"), &error).fault)?;
-                for item in answer.responses.and_then(|mut tables| tables.remove(&self.table)).unwrap_or_default() {
+                let answer = self.table.client.batch_get_item().request_items(&self.table.name, wanted).send().await;
+                let answer = answer.map_err(|error| classify(&self.table.call("BatchGetItem"), &error).fault)?;
+                for item in answer.responses.and_then(|mut tables| tables.remove(&self.table.name)).unwrap_or_default() {
                     rows.insert(text(&item, PK).unwrap_or_default().to_owned(), item);
                 }
-                match answer.unprocessed_keys.and_then(|mut tables| tables.remove(&self.table)) {
+                match answer.unprocessed_keys.and_then(|mut tables| tables.remove(&self.table.name)) {
                     Some(left) => wanted = left,
                     None => break,
                 }

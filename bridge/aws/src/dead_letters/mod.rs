@@ -11,7 +11,8 @@ pub use redrive::DynamoRedrives;
 use crate::fault::{CallFault, classify};
 use crate::items::letter::{self, FIRST, REDRIVE_COUNT, STATE, partition_key};
 use crate::items::{Item, ItemError, PK, SK, key, n, s, text};
-use crate::schema::{self, DLQ};
+use crate::schema::DLQ;
+use crate::table::Table;
 use async_trait::async_trait;
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{DeleteRequest, ReturnValue, WriteRequest};
@@ -31,18 +32,16 @@ const BATCH_PAUSE: Duration = Duration::from_millis(25);
 /// Dead letters in one DynamoDB table.
 #[derive(Clone, Debug)]
 pub struct DynamoDeadLetters {
-    client: Client,
-    table: String,
+    table: Table,
     retention: Option<Duration>,
     max_pages: u32,
-    tags: Vec<(String, String)>,
 }
 
 impl DynamoDeadLetters {
-    /// The letters in `table`; [`schema::DLQ`] describes its shape. They are kept until somebody deletes them.
+    /// The letters in `table`; [`DLQ`](crate::schema::DLQ) describes its shape. They are kept until somebody deletes them.
     #[must_use]
     pub fn new(client: Client, table: impl Into<String>) -> Self {
-        Self { client, table: table.into(), retention: None, max_pages: 100, tags: Vec::new() }
+        Self { table: Table::new(client, table), retention: None, max_pages: 100 }
     }
 
     /// Lets DynamoDB remove letters this long after they failed.
@@ -62,18 +61,12 @@ impl DynamoDeadLetters {
     /// Tags for the table, should it be created.
     #[must_use]
     pub fn with_tags(mut self, tags: Vec<(String, String)>) -> Self {
-        self.tags = tags;
+        self.table = self.table.with_tags(tags);
         self
     }
 
-    fn call(&self, operation: &str) -> String {
-        format!("{operation} on table `{}`", self.table)
-    }
-
     async fn first_row(&self, id: EntryId) -> Result<Option<Item>, CallFault> {
-        let request = self.client.get_item().table_name(&self.table).set_key(Some(key(partition_key(id), FIRST))).consistent_read(true);
-        let answer = request.send().await.map_err(|error| classify(&self.call("GetItem"), &error))?;
-        Ok(answer.item)
+        self.table.item(key(partition_key(id), FIRST)).await
     }
 
     /// The rows of a letter beside the first one: whole, or their keys alone.
@@ -82,9 +75,10 @@ impl DynamoDeadLetters {
         let mut start = None;
         loop {
             let mut request = self
+                .table
                 .client
                 .query()
-                .table_name(&self.table)
+                .table_name(&self.table.name)
                 .consistent_read(true)
                 .key_condition_expression("#pk = :pk AND #sk > :first")
                 .expression_attribute_names("#pk", PK)
@@ -95,7 +89,7 @@ impl DynamoDeadLetters {
             if keys_only {
                 request = request.projection_expression("#pk, #sk");
             }
-            let answer = request.send().await.map_err(|error| classify(&self.call("Query"), &error))?;
+            let answer = request.send().await.map_err(|error| classify(&self.table.call("Query"), &error))?;
             parts.extend(answer.items.unwrap_or_default());
             start = answer.last_evaluated_key.filter(|key| !key.is_empty());
             if start.is_none() {
@@ -105,7 +99,7 @@ impl DynamoDeadLetters {
     }
 
     async fn read(&self, first: &Item) -> Result<DeadLetter, Fault> {
-        let unreadable = |error: ItemError| error.fault(&self.table, first);
+        let unreadable = |error: ItemError| error.fault(&self.table.name, first);
         let count = letter::chunk_count(first).map_err(unreadable)?;
         let mut parts = Vec::new();
         if count > 0 {
@@ -120,8 +114,8 @@ impl DynamoDeadLetters {
     /// Writes the parts; whoever writes the same letter again writes the same parts.
     async fn put_parts(&self, parts: Vec<Item>) -> Result<(), CallFault> {
         for part in parts {
-            let request = self.client.put_item().table_name(&self.table).set_item(Some(part));
-            request.send().await.map_err(|error| classify(&self.call("PutItem"), &error))?;
+            let request = self.table.client.put_item().table_name(&self.table.name).set_item(Some(part));
+            request.send().await.map_err(|error| classify(&self.table.call("PutItem"), &error))?;
         }
         Ok(())
     }
@@ -129,9 +123,10 @@ impl DynamoDeadLetters {
     /// Puts the first row if there is none, or if the letter was put back since and died again.
     async fn put_first(&self, first: Item, redrive_count: u32) -> Result<(), CallFault> {
         let request = self
+            .table
             .client
             .put_item()
-            .table_name(&self.table)
+            .table_name(&self.table.name)
             .set_item(Some(first))
             .condition_expression("attribute_not_exists(#pk) OR (#state = :redriven AND #count = :count)")
             .expression_attribute_names("#pk", PK)
@@ -142,7 +137,7 @@ impl DynamoDeadLetters {
         match request.send().await {
             Ok(_) => Ok(()),
             Err(error) if error.as_service_error().is_some_and(|refusal| refusal.is_conditional_check_failed_exception()) => Ok(()),
-            Err(error) => Err(classify(&self.call("PutItem"), &error)),
+            Err(error) => Err(classify(&self.table.call("PutItem"), &error)),
         }
     }
 
@@ -153,7 +148,7 @@ impl DynamoDeadLetters {
             let standing = self.first_row(letter.id).await?;
             if let Some(first) = &standing {
                 let unreadable =
-                    |error: ItemError| CallFault { fault: error.fault(&self.table, first), effect: crate::fault::Effect::None };
+                    |error: ItemError| CallFault { fault: error.fault(&self.table.name, first), effect: crate::fault::Effect::None };
                 if !letter::decode_facts(first).map_err(unreadable)?.may_be_replaced_by(letter) {
                     return Ok(());
                 }
@@ -165,12 +160,13 @@ impl DynamoDeadLetters {
 
     async fn try_delete(&self, id: EntryId) -> Result<bool, CallFault> {
         let request = self
+            .table
             .client
             .delete_item()
-            .table_name(&self.table)
+            .table_name(&self.table.name)
             .set_key(Some(key(partition_key(id), FIRST)))
             .return_values(ReturnValue::AllOld);
-        let answer = request.send().await.map_err(|error| classify(&self.call("DeleteItem"), &error))?;
+        let answer = request.send().await.map_err(|error| classify(&self.table.call("DeleteItem"), &error))?;
         let old = answer.attributes.filter(|item| !item.is_empty());
         // Without a first row an earlier delete may have ended halfway: what it left is removed now.
         let has_parts = old.as_ref().is_none_or(|item| item.contains_key(letter::CHUNKS));
@@ -190,9 +186,9 @@ impl DynamoDeadLetters {
             let mut requests = keys.iter().map(request).collect::<Result<Vec<_>, _>>().map_err(|error| self.misbuilt(&error))?;
             for round in 0..BATCH_ROUNDS {
                 pause_before(round).await;
-                let answer = self.client.batch_write_item().request_items(&self.table, requests).send().await;
-                let answer = answer.map_err(|error| classify(&self.call("BatchWriteItem"), &error))?;
-                requests = answer.unprocessed_items.and_then(|mut left| left.remove(&self.table)).unwrap_or_default();
+                let answer = self.table.client.batch_write_item().request_items(&self.table.name, requests).send().await;
+                let answer = answer.map_err(|error| classify(&self.table.call("BatchWriteItem"), &error))?;
+                requests = answer.unprocessed_items.and_then(|mut left| left.remove(&self.table.name)).unwrap_or_default();
                 if requests.is_empty() {
                     break;
                 }
@@ -206,13 +202,13 @@ impl DynamoDeadLetters {
 
     fn misbuilt(&self, error: &aws_sdk_dynamodb::error::BuildError) -> CallFault {
         CallFault {
-            fault: Fault::new(FaultCode::InvalidConfig, format!("table `{}`: {error}", self.table)),
+            fault: Fault::new(FaultCode::InvalidConfig, format!("table `{}`: {error}", self.table.name)),
             effect: crate::fault::Effect::None,
         }
     }
 
     fn left_undone(&self, operation: &str) -> CallFault {
-        let fault = Fault::new(FaultCode::Throttled, format!("{}: a part was left undone", self.call(operation)));
+        let fault = Fault::new(FaultCode::Throttled, format!("{}: a part was left undone", self.table.call(operation)));
         CallFault { fault, effect: crate::fault::Effect::None }
     }
 }
@@ -252,10 +248,10 @@ impl DeadLetters for DynamoDeadLetters {
     }
 
     async fn probe(&self) -> Result<(), Fault> {
-        schema::verify(&self.client, &DLQ, &self.table).await
+        self.table.verify(&DLQ).await
     }
 
     async fn create(&self) -> Result<Vec<String>, Fault> {
-        schema::create_missing_tables(&self.client, &[(&DLQ, self.table.as_str())], &self.tags).await
+        self.table.create(&DLQ).await
     }
 }

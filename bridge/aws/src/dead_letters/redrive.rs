@@ -74,17 +74,17 @@ impl DynamoRedrives {
         mail: Option<&mail_item::Encoded>,
         parts: &[Item],
     ) -> Result<Attempt, CallFault> {
-        let call = self.letters.call("TransactWriteItems");
+        let call = self.letters.table.call("TransactWriteItems");
         let mut items = vec![self.tombstone(letter, request, at).map_err(|error| self.letters.misbuilt(&error))?];
         if let (Some(mail), Some(table)) = (mail, &self.mail_table) {
             items.extend(post(table, mail).map_err(|error| self.letters.misbuilt(&error))?);
         }
         for part in parts {
-            let delete = Delete::builder().table_name(&self.letters.table).set_key(Some(part.clone())).build();
+            let delete = Delete::builder().table_name(&self.letters.table.name).set_key(Some(part.clone())).build();
             items.push(TransactWriteItem::builder().delete(delete.map_err(|error| self.letters.misbuilt(&error))?).build());
         }
         // A token of its own for each call: the conditions recognise a repeat, also one with another moment, and for longer than DynamoDB knows a token.
-        let sent = self.letters.client.transact_write_items().set_transact_items(Some(items)).send().await;
+        let sent = self.letters.table.client.transact_write_items().set_transact_items(Some(items)).send().await;
         match sent.map_err(|error| refused(&call, error)) {
             Ok(_) => Ok(Attempt::Done),
             Err(Refused::Conditions(outcomes)) if matches!(outcomes.first(), Some(Part::Failed(_))) => Ok(Attempt::Letter),
@@ -97,7 +97,7 @@ impl DynamoRedrives {
         let mut item = letter::encode_tombstone(&letter.tombstone(request, at));
         item.insert(TTL.to_owned(), n(at.plus(TOMBSTONE_KEPT).0 / 1000));
         let put = Put::builder()
-            .table_name(&self.letters.table)
+            .table_name(&self.letters.table.name)
             .set_item(Some(item))
             .condition_expression(AS_SEEN)
             .expression_attribute_names("#state", STATE)
@@ -111,16 +111,17 @@ impl DynamoRedrives {
     /// What an attempt came to that did not find the letter as it was seen: what it wanted may be so already.
     async fn unlike(&self, letter: &DeadLetter, so_already: impl FnOnce(&DeadLetter) -> bool) -> Result<PutBack, CallFault> {
         let Some(first) = self.letters.first_row(letter.id).await.map_err(without_effect)? else { return Ok(PutBack::Conflict) };
-        let facts = letter::decode_facts(&first).map_err(|error| none_of(error.fault(&self.letters.table, &first)))?;
+        let facts = letter::decode_facts(&first).map_err(|error| none_of(error.fault(&self.letters.table.name, &first)))?;
         Ok(if so_already(&facts) { PutBack::Done } else { PutBack::Conflict })
     }
 
     async fn try_set_aside(&self, letter: &DeadLetter) -> Result<PutBack, CallFault> {
         let request = self
             .letters
+            .table
             .client
             .update_item()
-            .table_name(&self.letters.table)
+            .table_name(&self.letters.table.name)
             .set_key(Some(key(partition_key(letter.id), FIRST)))
             .update_expression("SET #state = :parked")
             .condition_expression(AS_SEEN)
@@ -132,7 +133,7 @@ impl DynamoRedrives {
         match request.send().await {
             Ok(_) => Ok(PutBack::Done),
             Err(error) if is_refused(&error) => self.unlike(letter, |found| found.is_set_aside(letter)).await,
-            Err(error) => Err(classify(&self.letters.call("UpdateItem"), &error)),
+            Err(error) => Err(classify(&self.letters.table.call("UpdateItem"), &error)),
         }
     }
 }

@@ -277,3 +277,20 @@ pub fn due(item: &Item) -> Option<Due> {
     let command = key.strip_prefix(COMMAND).and_then(|id| id.parse().ok()).map(Due::Command);
     command.or_else(|| key.strip_prefix(ORPHAN).and_then(|id| id.parse().ok()).map(Due::Orphan))
 }
+
+/// Where a page of the index by due time ended: `<due at>/<pk>`.
+///
+/// # Errors
+/// [`ItemError`] where the key is none of that index.
+pub fn due_place_text(key: &Item) -> Result<String, ItemError> {
+    let at: u64 = number(key, DUE_AT)?;
+    Ok(format!("{at}/{}", text(key, PK)?))
+}
+
+/// The key in that index after which the next page begins; `None` where the text tells of none.
+#[must_use]
+pub fn due_place(shard: u8, place: &str) -> Option<Item> {
+    let (at, pk) = place.split_once('/')?;
+    let at: u64 = at.parse().ok()?;
+    Some(Item::from([(DUE_SHARD.to_owned(), n(shard)), (DUE_AT.to_owned(), n(at)), (PK.to_owned(), s(pk))]))
+}

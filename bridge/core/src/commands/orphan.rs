@@ -27,6 +27,14 @@ impl Orphan {
     }
 }
 
+impl Adoption {
+    /// What becomes of an orphan whose time is over. Where the command has a row by now, that row tells what became of it, and nobody was told nothing.
+    #[must_use]
+    pub const fn when_due(has_row: bool) -> Self {
+        if has_row { Self::Adopted } else { Self::Expired }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -37,5 +45,10 @@ mod tests {
         let at = |millis| orphan.at(UnixMillis(millis), Duration::from_secs(600));
         assert_eq!((at(1_000), at(601_000), at(601_001)), (Adoption::Adopted, Adoption::Adopted, Adoption::Expired));
         assert_eq!(at(602_000), Adoption::Expired);
+    }
+
+    #[test]
+    fn an_answer_whose_command_has_a_row_by_now_was_not_to_nobody() {
+        assert_eq!((Adoption::when_due(true), Adoption::when_due(false)), (Adoption::Adopted, Adoption::Expired));
     }
 }

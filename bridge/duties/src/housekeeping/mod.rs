@@ -1,8 +1,10 @@
 //! Carrying out a run of housekeeping: survey every log, remove garbage, sweep what nobody owns, tidy the other tables, tell.
 
+mod commands;
 mod logs;
 mod report;
 
+pub use commands::KeptCommands;
 pub use report::{Gauges, Report, Swept};
 
 use crate::{Store, StoreFault};
@@ -25,16 +27,7 @@ pub struct Depth {
     pub oldest: Option<UnixMillis>,
 }
 
-/// A table whose rows are removed once their retention is over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Prunable {
-    /// Commands and their responses.
-    Commands,
-    /// The ledger of drops.
-    Ledger,
-}
-
-/// What came of one call of [`Chores::prune`].
+/// What came of one call of [`Chores::prune_ledger`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pruned {
     /// Rows that were deleted, or would be.
@@ -51,8 +44,8 @@ pub trait Chores: Send + Sync {
     /// Counts the dead letters, exactly; gives up at `deadline`.
     async fn dead_letters(&self, deadline: Instant) -> Result<Option<Depth>, Fault>;
 
-    /// Deletes some rows whose retention ended before `now`, each only if that is still so.
-    async fn prune(&self, what: Prunable, now: UnixMillis, after: Option<&str>, limit: usize, dry_run: bool) -> Result<Pruned, Fault>;
+    /// Deletes some rows of the ledger of drops whose retention ended before `now`, each only if that is still so.
+    async fn prune_ledger(&self, now: UnixMillis, after: Option<&str>, limit: usize, dry_run: bool) -> Result<Pruned, Fault>;
 
     /// Removes all that is left of a retired log, the record of it last, if it still is retired under the record's epoch.
     async fn remove_log(&self, record: &LogRecord) -> Outcome<bool>;
@@ -67,6 +60,8 @@ pub struct Ports {
     pub leases: Option<Arc<dyn Leases>>,
     /// Dead letters.
     pub letters: Arc<dyn DeadLetters>,
+    /// Commands; `None` where the bridge has none.
+    pub commands: Option<KeptCommands>,
     /// The rest.
     pub chores: Arc<dyn Chores>,
     /// The clocks.
@@ -150,41 +145,39 @@ impl Run<'_> {
 
     /// The tables beside the logs. A fault in one of them does not keep the other from being tidied.
     async fn tables(&mut self) -> Option<At> {
-        for what in [Prunable::Commands, Prunable::Ledger] {
-            let mut after = match (&self.request.resume, what) {
-                (Some(At::Commands(key)), Prunable::Commands) | (Some(At::Ledger(key)), Prunable::Ledger) => Some(key.clone()),
-                (Some(At::Ledger(_)), Prunable::Commands) => continue,
-                _ => None,
-            };
-            loop {
-                if !self.may_go_on() {
-                    let key = after.unwrap_or_default();
-                    return Some(if what == Prunable::Commands { At::Commands(key) } else { At::Ledger(key) });
+        let (commands, ledger) = match &self.request.resume {
+            Some(At::Ledger(key)) => (None, key.clone()),
+            Some(At::Commands(key)) => (Some(key.clone()), String::new()),
+            Some(At::Log(_)) | None => (Some(String::new()), String::new()),
+        };
+        if let Some(from) = commands
+            && let Some(at) = self.commands(&from).await
+        {
+            return Some(at);
+        }
+        self.ledger(ledger).await
+    }
+
+    async fn ledger(&mut self, mut after: String) -> Option<At> {
+        loop {
+            if !self.may_go_on() {
+                return Some(At::Ledger(after));
+            }
+            let limit = usize::try_from(self.left).unwrap_or(usize::MAX);
+            let from = Some(after.as_str()).filter(|key| !key.is_empty());
+            match self.ports.chores.prune_ledger(self.ports.clock.wall(), from, limit, self.request.dry_run).await {
+                Ok(pruned) => {
+                    self.take(pruned.deleted);
+                    self.report.swept.conflicts += pruned.conflicts;
+                    self.report.swept.ledger_pruned += pruned.deleted;
+                    after = pruned.next?;
                 }
-                let limit = usize::try_from(self.left).unwrap_or(usize::MAX);
-                let after_key = after.as_deref().filter(|key| !key.is_empty());
-                match self.ports.chores.prune(what, self.ports.clock.wall(), after_key, limit, self.request.dry_run).await {
-                    Ok(pruned) => {
-                        self.take(pruned.deleted);
-                        let swept = &mut self.report.swept;
-                        swept.conflicts += pruned.conflicts;
-                        match what {
-                            Prunable::Commands => swept.commands_deleted += pruned.deleted,
-                            Prunable::Ledger => swept.ledger_pruned += pruned.deleted,
-                        }
-                        after = pruned.next;
-                        if after.is_none() {
-                            break;
-                        }
-                    }
-                    Err(fault) => {
-                        self.error(if what == Prunable::Commands { "commands" } else { "ledger" }, &fault);
-                        break;
-                    }
+                Err(fault) => {
+                    self.error("ledger", &fault);
+                    return None;
                 }
             }
         }
-        None
     }
 }
 

@@ -25,6 +25,10 @@ pub struct Swept {
     pub commands_timed_out: u64,
     /// Commands whose retention was over.
     pub commands_deleted: u64,
+    /// Answers to nobody whose time was over.
+    pub command_orphans_deleted: u64,
+    /// Answers to nobody whose command has a row by now, which tells what became of it; their notes went too.
+    pub command_orphans_adopted: u64,
     /// Rows of the ledger whose retention was over.
     pub ledger_pruned: u64,
     /// Writes that gave way to a live owner.

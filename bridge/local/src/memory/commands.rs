@@ -5,10 +5,10 @@ use async_trait::async_trait;
 use causeway_core::commands::gateway::{Created, Written};
 use causeway_core::commands::{Adoption, Command, CommandResult, Orphan};
 use causeway_core::identity::Id128;
-use causeway_core::outcome::{Fault, Outcome};
+use causeway_core::outcome::{Fault, FaultCode, Outcome};
 use causeway_core::source_id::ContentDigest;
 use causeway_core::units::UnixMillis;
-use causeway_ports::{Commands, DUE_SHARDS, Due, OrphanAnswer};
+use causeway_ports::{Commands, DUE_SHARDS, Due, DuePage, OrphanAnswer};
 use core::time::Duration;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -48,8 +48,28 @@ impl MemoryCommands {
     }
 }
 
-fn shard_of(id: Id128) -> u8 {
+fn shard_of(due: Due) -> u8 {
+    let (Due::Command(id) | Due::Orphan(id)) = due;
     u8::try_from(id.0 % u128::from(DUE_SHARDS)).unwrap_or_default()
+}
+
+/// Where a page ended: `<due at>/command/<id>` or `<due at>/orphan/<id>`.
+fn place_text((at, due): (UnixMillis, Due)) -> String {
+    match due {
+        Due::Command(id) => format!("{}/command/{id}", at.0),
+        Due::Orphan(id) => format!("{}/orphan/{id}", at.0),
+    }
+}
+
+fn place(text: &str) -> Result<(UnixMillis, Due), Fault> {
+    let mut parts = text.splitn(3, '/');
+    let at = parts.next().and_then(|at| at.parse().ok()).map(UnixMillis);
+    let due = match (parts.next(), parts.next().and_then(|id| id.parse().ok())) {
+        (Some("command"), Some(id)) => Some(Due::Command(id)),
+        (Some("orphan"), Some(id)) => Some(Due::Orphan(id)),
+        _ => None,
+    };
+    at.zip(due).ok_or_else(|| Fault::new(FaultCode::ProtocolError, "this is not where a page ended"))
 }
 
 #[async_trait]
@@ -73,6 +93,10 @@ impl Commands for MemoryCommands {
     async fn read(&self, id: Id128) -> Result<Option<Command>, Fault> {
         let (state, now) = (locked(&self.state), wall());
         Ok(state.rows.get(&id).map(|row| row.command.clone()).filter(|command| self.is_kept(command, now)))
+    }
+
+    async fn standing(&self, id: Id128) -> Result<Option<Command>, Fault> {
+        Ok(locked(&self.state).rows.get(&id).map(|row| row.command.clone()))
     }
 
     async fn write(&self, command: &Command, result: Option<&CommandResult>) -> Outcome<Written> {
@@ -103,14 +127,17 @@ impl Commands for MemoryCommands {
         Ok(locked(&self.state).orphans.get(&id).filter(|orphan| is_kept(orphan)).cloned())
     }
 
-    async fn due(&self, shard: u8, until: UnixMillis, limit: usize) -> Result<Vec<Due>, Fault> {
+    async fn due(&self, shard: u8, until: UnixMillis, after: Option<&str>, limit: usize) -> Result<DuePage, Fault> {
+        let after = after.map(place).transpose()?;
         let state = locked(&self.state);
-        let commands = state.rows.values().map(|row| (row.command.due_at(self.retention), Due::Command(row.command.id), row.command.id));
-        let orphans = state.orphans.values().map(|orphan| (orphan.came_at.plus(self.orphans_kept), Due::Orphan(orphan.id), orphan.id));
-        let mut due: Vec<_> = commands.chain(orphans).filter(|(at, _, id)| *at <= until && shard_of(*id) == shard).collect();
-        due.sort_unstable_by_key(|(at, ..)| *at);
+        let commands = state.rows.values().map(|row| (row.command.due_at(self.retention), Due::Command(row.command.id)));
+        let orphans = state.orphans.values().map(|orphan| (orphan.came_at.plus(self.orphans_kept), Due::Orphan(orphan.id)));
+        let is_wanted = |due: &(UnixMillis, Due)| due.0 <= until && shard_of(due.1) == shard && after.is_none_or(|after| *due > after);
+        let mut due: Vec<_> = commands.chain(orphans).filter(is_wanted).collect();
+        due.sort_unstable();
+        let next = if due.len() > limit { limit.checked_sub(1).map(|last| place_text(due[last])) } else { None };
         due.truncate(limit);
-        Ok(due.into_iter().map(|(_, due, _)| due).collect())
+        Ok(DuePage { rows: due.into_iter().map(|(_, due)| due).collect(), next })
     }
 
     async fn delete(&self, command: &Command) -> Outcome<bool> {

@@ -23,6 +23,7 @@ suite! { $
     a_large_result_comes_back,
     a_result_stands_with_its_row_or_not_at_all,
     what_is_open_is_due_at_the_end_of_its_time,
+    what_is_due_is_read_in_pages,
     what_has_ended_is_due_when_it_is_to_be_forgotten,
     a_deleted_command_leaves_nothing,
     another_version_is_not_deleted,
@@ -203,7 +204,7 @@ async fn a_result_stands_with_its_row_or_not_at_all(store: Store) {
 async fn due(store: &Store, until: UnixMillis) -> Vec<Due> {
     let mut all = Vec::new();
     for shard in 0..DUE_SHARDS {
-        all.extend(store.due(shard, until, 100).await.unwrap());
+        all.extend(store.due(shard, until, None, 100).await.unwrap().rows);
     }
     all.sort_unstable();
     all
@@ -217,9 +218,36 @@ async fn what_is_open_is_due_at_the_end_of_its_time(store: Store) {
     let (first, last) = (commands[0].expires_at, commands[39].expires_at);
     assert_eq!(due(&store, UnixMillis(first.0 - 1)).await, []);
     assert_eq!(due(&store, last).await.len(), 40);
-    for shard in 0..DUE_SHARDS {
-        assert!(store.due(shard, last, 1).await.unwrap().len() <= 1);
+}
+
+async fn what_is_due_is_read_in_pages(store: Store) {
+    let mut expected: Vec<Due> = (0..40_u128).map(|id| Due::Command(Id128(id * u128::from(DUE_SHARDS) + 3))).collect();
+    for due in &expected {
+        let Due::Command(id) = due else { continue };
+        recorded(&store, &command(id.0)).await;
     }
+    let orphan = OrphanAnswer { id: Id128(3), by: "pump 1".to_owned(), came_at: now() };
+    done(store.keep_orphan(&orphan).await, "keep_orphan");
+    expected.push(Due::Orphan(orphan.id));
+    let (until, mut found, mut after) = (orphan.came_at.plus(ORPHANS), Vec::new(), None);
+    loop {
+        let page = store.due(3, until, after.as_deref(), 7).await.unwrap();
+        assert!(page.rows.len() <= 7);
+        // What is gone or due at another time meanwhile does not keep the next page from following.
+        if let Some(Due::Command(id)) = page.rows.last() {
+            let row = store.read(*id).await.unwrap().unwrap();
+            assert!(done(store.delete(&row).await, "delete"));
+        }
+        found.extend(page.rows);
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+        assert!(found.len() <= expected.len());
+    }
+    assert_eq!(found.last(), Some(&Due::Orphan(orphan.id)), "it is due last");
+    found.sort_unstable();
+    assert_eq!(found, expected);
 }
 
 async fn what_has_ended_is_due_when_it_is_to_be_forgotten(store: Store) {
@@ -239,6 +267,7 @@ async fn a_deleted_command_leaves_nothing(store: Store) {
     assert!(stands(&store, &row, Some(&result)).await);
     assert!(done(store.delete(&row).await, "delete"));
     assert_eq!((store.read(row.id).await.unwrap(), store.result(row.id).await.unwrap()), (None, None));
+    assert_eq!(store.standing(row.id).await.unwrap(), None);
     assert_eq!(due(&store, row.forget_at(RETENTION)).await, []);
     assert!(!done(store.delete(&row).await, "delete"));
     assert!(matches!(done(store.create(&command(2), Some("name"), &[1; 32]).await, "create"), Created::New(_)), "the name is free again");
@@ -275,6 +304,7 @@ async fn what_is_too_old_is_not_given_out(store: Store) {
     let old = Command::new(Id128(1), "pump 1", "instance", long_ago, Duration::from_secs(10));
     assert!(matches!(done(store.create(&old, Some("name"), &[1; 32]).await, "create"), Created::New(_)));
     assert_eq!(store.read(old.id).await.unwrap(), None);
+    assert_eq!(store.standing(old.id).await.unwrap(), Some(old), "who deletes it sees it");
     assert!(matches!(done(store.create(&command(2), Some("name"), &[2; 32]).await, "create"), Created::New(_)), "its name is free");
     done(store.keep_orphan(&OrphanAnswer { id: Id128(3), by: "pump 1".to_owned(), came_at: long_ago }).await, "keep_orphan");
     assert_eq!(store.orphan(Id128(3)).await.unwrap(), None);
