@@ -4,6 +4,7 @@
 //! Reading files is the program's business.
 
 mod check;
+mod commands;
 mod decode;
 mod effective;
 mod endpoint;

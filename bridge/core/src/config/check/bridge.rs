@@ -176,13 +176,13 @@ fn http(check: &mut Check<'_>) {
             "add `admin_api_key: ${ADMIN_API_KEY}`, or remove admin_addr",
         );
     }
-    let is_posted_to = check.config.receivers.iter().any(Receiver::is_http);
+    let is_posted_to = check.config.receivers.iter().any(Receiver::is_http) || check.config.commands.enabled;
     if http.hint_token.is_none() && !is_posted_to && check.is_set("http.transport_addr") {
         check.warning(
             "W_TRANSPORT_UNUSED",
             "http.transport_addr",
-            &["http.hint_token", "receivers"],
-            "nothing listens there: no receiver has `transport: http`, and without hint_token no hints are taken",
+            &["http.hint_token", "receivers", "commands.enabled"],
+            "nothing listens there: no receiver has `transport: http`, no commands are taken, and without hint_token no hints are taken",
             "add `hint_token: ${CAUSEWAY_HINT_TOKEN}`, the same on every replica, or remove transport_addr",
         );
     }

@@ -1,6 +1,7 @@
 //! The rules between fields: what each says by itself is right, and together it is not.
 
 mod bridge;
+mod commands;
 mod drops;
 mod ends;
 mod flow;
@@ -21,6 +22,7 @@ pub(super) fn check(config: &Config, positions: &Positions, broken: BTreeSet<Str
     bridge::check(&mut check);
     stores::check(&mut check);
     drops::check(&mut check);
+    commands::check(&mut check);
     session::check(&mut check);
     ends::check(&mut check);
     route::check(&mut check);

@@ -42,6 +42,8 @@ const SUBSCRIPTIONS: Role = Role {
 
 const LEDGER: Role = Role { name: "ledger", title: "DropLedger", kinds: &[StoreKind::Sqlite, StoreKind::Dynamodb], acknowledge: "" };
 
+const COMMANDS: Role = Role { name: "commands", title: "CommandStore", kinds: &[StoreKind::Dynamodb, StoreKind::Memory], acknowledge: "" };
+
 /// Options that only SQLite has, and options that only DynamoDB has.
 const SQLITE_ONLY: [&str; 2] = ["path", "retention"];
 const DYNAMODB_ONLY: [&str; 3] = ["table_name", "compaction_grace", "max_scan_pages"];
@@ -64,6 +66,18 @@ pub(super) fn check(check: &mut Check<'_>) {
     }
     if let Some(ledger) = &stores.ledger {
         role(check, &LEDGER, ledger.kind, true, ledger.options.path.as_deref());
+    }
+    if let Some(commands) = &stores.commands {
+        role(check, &COMMANDS, commands.kind, true, None);
+        if commands.kind == StoreKind::Dynamodb && commands.options.table_name.is_none() {
+            check.error(
+                "E_CMD_TABLE",
+                "stores.commands.options.table_name",
+                &["stores.commands.type"],
+                "stores.commands.options.table_name is required for dynamodb",
+                "add `options: {table_name: causeway-commands}`",
+            );
+        }
     }
     if let Some(history) = &stores.managed_subscriptions {
         let path = history.options.path.as_deref();
@@ -154,6 +168,7 @@ fn table_name<'a>(check: &Check<'a>, role: &str) -> Option<&'a str> {
         "outbox" => stores.outbox.as_ref()?.options.table_name.as_deref(),
         "dlq" => stores.dlq.as_ref()?.options.table_name.as_deref(),
         "ledger" => stores.ledger.as_ref()?.options.table_name.as_deref(),
+        "commands" => stores.commands.as_ref()?.options.table_name.as_deref(),
         _ => stores.managed_subscriptions.as_ref()?.options.table_name.as_deref(),
     }
 }

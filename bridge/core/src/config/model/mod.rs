@@ -3,6 +3,7 @@
 //! The doc comments of fields are what users read in their editor and in the reference.
 
 mod bridge;
+mod commands;
 mod drops;
 mod flow;
 mod policy;
@@ -12,6 +13,7 @@ mod store;
 mod transport;
 
 pub use bridge::{AdminKey, Bridge, Cluster, DeploymentMode, DrainCeiling, Evidence, Http, LogFormat, LogLevel, MetricsExporter};
+pub use commands::{CommandCorrelation, Commands};
 pub use drops::{DropLedgerOptions, Drops};
 pub use flow::{
     AckHoldAction, Flow, FlowLimit, FlowStore, Inbound, LimitAction, LimitMode, LimitScope, OnFull, Outbound, Qos0OnFull, QuotaOptions,
@@ -23,8 +25,8 @@ pub use route::{
     DeliveryMode, DispatchMode, DrainStrategy, DrainStrategyKind, Literal, Operator, Resolver, ResolverKind, Route, RouteSession, Rule,
 };
 pub use store::{
-    DlqOptions, DlqStore, LeaseOptions, LeaseStore, LedgerOptions, LedgerStore, OutboxOptions, OutboxStore, StoreKind, Stores,
-    SubscriptionOptions, SubscriptionStore,
+    CommandStore, CommandStoreOptions, DlqOptions, DlqStore, LeaseOptions, LeaseStore, LedgerOptions, LedgerStore, OutboxOptions,
+    OutboxStore, StoreKind, Stores, SubscriptionOptions, SubscriptionStore,
 };
 pub use transport::{
     Baseline, Binding, ClientIdSuffix, MessageIdSource, MqttSession, ProtocolVersion, Receiver, ReceiverOptions, Retained, Sender,
@@ -72,6 +74,9 @@ pub struct Config {
     /// What is told of messages that were not delivered.
     #[serde(default)]
     pub drops: Drops,
+    /// Commands to devices, given over HTTP and answered over MQTT.
+    #[serde(default)]
+    pub commands: Commands,
     /// The program's own listeners.
     #[serde(default)]
     pub http: Http,

@@ -19,6 +19,8 @@ pub struct Stores {
     pub managed_subscriptions: Option<SubscriptionStore>,
     /// The ledger of messages that were not delivered. Left out: each worker keeps its own in memory.
     pub ledger: Option<LedgerStore>,
+    /// Commands and their results. Required by `commands: {enabled: true}`.
+    pub commands: Option<CommandStore>,
 }
 
 /// What keeps the data.
@@ -219,4 +221,24 @@ pub struct SubscriptionOptions {
     pub table_name: Option<String>,
     /// The SQLite file, as an absolute path; required for `sqlite`.
     pub path: Option<String>,
+}
+
+/// Commands and their results.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CommandStore {
+    /// `dynamodb`, or `memory` for a single process. `sqlite` keeps no commands.
+    #[serde(rename = "type")]
+    pub kind: StoreKind,
+    /// How it is kept.
+    #[serde(default)]
+    pub options: CommandStoreOptions,
+}
+
+/// Options of the store of commands.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct CommandStoreOptions {
+    /// The DynamoDB table; required for `dynamodb`.
+    pub table_name: Option<String>,
 }
