@@ -31,6 +31,8 @@ pub use options::{
     TlsOptions, Will,
 };
 pub use probe::{ProbeReport, probe};
-pub use publisher::{CAUSATION_ID, MESSAGE_ID, Marks, MqttPublisher, MqttSink, MqttSinkOptions, PublisherOptions, REDRIVE_ATTEMPT};
+pub use publisher::{
+    CAUSATION_ID, MESSAGE_ID, Marks, MqttPublisher, MqttSink, MqttSinkOptions, PublisherOptions, REDRIVE_ATTEMPT, SinglePublisher,
+};
 pub use renewal::{Renewal, Shown};
 pub use source::{ConnectionStatus, MqttSource, StatusHandle, start};

@@ -10,12 +10,14 @@ mod commands;
 pub mod conformance;
 #[cfg(feature = "fake")]
 pub mod fake;
+mod publisher;
 mod quota;
 mod redrive;
 mod tasks;
 
 pub use clock::SystemClock;
 pub use commands::{Commands, DUE_SHARDS, Due, DuePage, MAX_KEY_BYTES, OrphanAnswer};
+pub use publisher::{Publication, PublishAnswer, Publisher};
 pub use quota::Quota;
 pub use redrive::TwoStores;
 pub use tasks::{Described, TaskRecord, Tasks};

@@ -9,6 +9,7 @@ mod correlation;
 pub mod gateway;
 mod orphan;
 mod repeat;
+mod reply;
 mod topics;
 mod waiters;
 
@@ -16,6 +17,7 @@ pub use command::{Command, CommandResult, Event, Rules, State, Step, Sweep, Verd
 pub use correlation::{Correlation, CorrelationError, correlation_of};
 pub use orphan::{Adoption, Orphan};
 pub use repeat::{Repeat, repeat_of};
+pub use reply::{Arrival, IgnoredReply, REASON, RESPONSE_TOO_LARGE, ReplyReader, STATUS};
 pub use topics::{ReplyPlace, TargetError, TopicError, Topics, check_target};
 pub use waiters::{WaiterId, Waiters};
 

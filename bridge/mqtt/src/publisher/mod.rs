@@ -7,9 +7,11 @@
 mod answer;
 mod packet;
 mod pending;
+mod single;
 mod task;
 
 pub use packet::{CAUSATION_ID, MESSAGE_ID, REDRIVE_ATTEMPT};
+pub use single::SinglePublisher;
 
 use crate::options::{MqttConfigError, SourceOptions};
 use crate::probe;

@@ -5,6 +5,7 @@ use causeway_core::flow::forwarded_expiry;
 use causeway_core::message::Entry;
 use causeway_core::outcome::{Fault, FaultCode};
 use causeway_core::units::UnixMillis;
+use causeway_ports::Publication;
 use rumqttc::{PublishProperties, QoS};
 
 /// The entry's id, the same however often it is published: subscribers tell repetitions by it.
@@ -60,6 +61,35 @@ pub(crate) fn packet(entry: &Entry, topic: &str, manner: Manner, now: UnixMillis
         subscription_identifiers: Vec::new(),
         content_type: from.content_type.clone(),
     };
+    check_properties(&properties)?;
+    let size = size(entry, topic);
+    Ok(Packet { topic: topic.to_owned(), payload: message.payload.clone(), qos: manner.qos, retain: manner.retain, properties, size })
+}
+
+/// The packet of a single message.
+pub(crate) fn of_publication(publication: Publication) -> Result<Packet, Fault> {
+    let Publication { topic, payload, qos, expiry_seconds, response_topic, correlation_data, content_type, user } = publication;
+    check_topic(&topic).map_err(|reason| refused(format!("it cannot be published to its topic: {reason}")))?;
+    if let Some(topic) = &response_topic {
+        check_topic(topic).map_err(|reason| refused(format!("its response topic is no topic: {reason}")))?;
+    }
+    let properties = PublishProperties {
+        payload_format_indicator: None,
+        message_expiry_interval: expiry_seconds,
+        topic_alias: None,
+        response_topic,
+        correlation_data,
+        user_properties: user,
+        subscription_identifiers: Vec::new(),
+        content_type,
+    };
+    check_properties(&properties)?;
+    let size = wire_size(&topic, payload.len(), properties_size(&properties));
+    let qos = if qos == 0 { QoS::AtMostOnce } else { QoS::AtLeastOnce };
+    Ok(Packet { topic, payload, qos, retain: false, properties, size })
+}
+
+fn check_properties(properties: &PublishProperties) -> Result<(), Fault> {
     let texts = properties.content_type.iter().chain(properties.user_properties.iter().flat_map(|(name, value)| [name, value]));
     for text in texts {
         check_text(text).map_err(|reason| refused(format!("one of its properties {reason}")))?;
@@ -67,8 +97,21 @@ pub(crate) fn packet(entry: &Entry, topic: &str, manner: Manner, now: UnixMillis
     if properties.correlation_data.as_ref().is_some_and(|data| data.len() > MAX_FIELD) {
         return Err(refused("its correlation data is longer than 65535 bytes".to_owned()));
     }
-    let size = size(entry, topic);
-    Ok(Packet { topic: topic.to_owned(), payload: message.payload.clone(), qos: manner.qos, retain: manner.retain, properties, size })
+    Ok(())
+}
+
+fn properties_size(properties: &PublishProperties) -> usize {
+    let text = |text: &String| 3 + text.len();
+    let user: usize = properties.user_properties.iter().map(|(name, value)| 5 + name.len() + value.len()).sum();
+    user + properties.content_type.as_ref().map_or(0, text)
+        + properties.response_topic.as_ref().map_or(0, text)
+        + properties.correlation_data.as_ref().map_or(0, |data| 3 + data.len())
+        + properties.message_expiry_interval.map_or(0, |_| 5)
+}
+
+fn wire_size(topic: &str, payload: usize, properties: usize) -> usize {
+    let remaining = 2 + topic.len() + 2 + varint(properties) + properties + payload;
+    1 + varint(remaining) + remaining
 }
 
 /// What remains of the expiry interval that the publisher gave, in whole seconds, rounded up: a second that has begun still counts. How long the bridge keeps
@@ -104,8 +147,7 @@ pub(crate) fn size(entry: &Entry, topic: &str) -> usize {
         + from.correlation_data.as_ref().map_or(0, |data| 3 + data.len())
         + from.payload_format.map_or(0, |_| 2)
         + entry.expires_at.and(entry.message.properties.expiry_seconds).map_or(0, |_| 5);
-    let remaining = 2 + topic.len() + 2 + varint(properties) + properties + entry.message.payload.len();
-    1 + varint(remaining) + remaining
+    wire_size(topic, entry.message.payload.len(), properties)
 }
 
 /// How many bytes `value` takes as a variable byte integer.

@@ -10,6 +10,7 @@ mod packets;
 mod publishing;
 mod publishing_contract;
 mod publishing_real;
+mod publishing_single;
 mod real;
 mod rivals;
 mod scripted;

@@ -64,7 +64,7 @@ pub struct Reply {
     pub by: String,
     /// What it says; `None`: the target works on it.
     pub verdict: Option<Verdict>,
-    /// A digest of the payload.
+    /// A digest of the verdict and the payload.
     pub digest: ContentDigest,
     /// What it brings.
     pub result: CommandResult,
