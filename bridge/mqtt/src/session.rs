@@ -2,6 +2,7 @@
 
 use crate::acks::AckWindow;
 use crate::backoff::Backoff;
+use crate::budget::Budget;
 use crate::convert;
 use crate::gate::{self, Answer, Inquiry};
 use crate::identity::ContentHash;
@@ -202,6 +203,10 @@ pub(crate) struct Session {
     /// The pause was used up and there has been no room since.
     pause_spent: bool,
     pause_max: Duration,
+    /// What the consumer has and is not done with.
+    budget: Budget,
+    /// Nothing is read because that is as much as may be.
+    full: bool,
     /// Since when the client has a liveness question to write that a pause waits for.
     pinging: Option<Instant>,
     shared: Arc<Shared>,
@@ -259,6 +264,8 @@ impl Session {
                 .loose
                 .pause_max
                 .unwrap_or_else(|| welcome.keep_alive.map_or(STALL_WITHOUT_KEEP_ALIVE, |keep_alive| keep_alive / 2)),
+            budget: Budget::new(options.max_buffered_bytes),
+            full: false,
             pinging: None,
             shared: Arc::clone(&outside.shared),
             timers: Timers {
@@ -311,10 +318,10 @@ impl Session {
         self.paused_until.is_some()
     }
 
-    /// Whether the client may run. While the consumer's buffer is full it may only write acknowledgements, and a liveness question: it takes requests before it
+    /// Whether the client may run. While the consumer's buffer is full, or it has as many bytes as may be, it may only write acknowledgements, and a liveness question: it takes requests before it
     /// reads.
     pub(crate) fn may_poll(&self) -> bool {
-        self.spill.is_empty() && self.paused_until.is_none() || self.acks.writing() || self.pinging.is_some() || self.closing
+        self.spill.is_empty() && self.paused_until.is_none() && !self.full || self.acks.writing() || self.pinging.is_some() || self.closing
     }
 
     /// Whether acknowledgements were written, which means that the connection did useful work.
@@ -326,6 +333,7 @@ impl Session {
     pub(crate) fn acknowledge(&mut self, up_to: DeliveryId) {
         if up_to.connection == self.epoch {
             self.acks.acknowledge(up_to.ordinal);
+            self.budget.done(up_to.ordinal);
         }
     }
 
@@ -362,6 +370,7 @@ impl Session {
             }
         }
         self.note_stall();
+        self.note_full(Instant::now());
         if self.admitted {
             self.request_subscriptions();
         }
@@ -455,6 +464,26 @@ impl Session {
         } else if self.timers.stalled.is_none() {
             self.timers.stalled = Some(Instant::now());
         }
+    }
+
+    /// Stops reading while the consumer has as much as may be, and goes on afterwards. Not while the broker owes an answer to a subscription, which stands behind
+    /// messages; the receive window bounds those.
+    fn note_full(&mut self, now: Instant) {
+        let full = self.budget.is_spent() && self.timers.answers_due.is_none();
+        if self.full && !full {
+            // Whether the broker lives is judged by what is read from now on.
+            (self.timers.incoming, self.timers.probed) = (now, false);
+        }
+        self.full = full;
+        if full && self.pinging.is_none() {
+            self.ping_before_pause(now);
+        }
+    }
+
+    /// When the client, which does not read, has to write something for the broker to take it for alive.
+    fn ping_at(&self) -> Option<Instant> {
+        let due = self.full && self.pinging.is_none() && !self.acks.writing();
+        self.timers.keep_alive.filter(|_| due).map(|keep_alive| self.timers.outgoing + keep_alive / 2)
     }
 
     fn report_subscriptions(&mut self) {
@@ -595,6 +624,7 @@ impl Session {
                 }
             } else {
                 let id = self.next_id();
+                self.budget.handed_over(id.ordinal, message.weight());
                 self.spill.push_back(SourceEvent::Delivery(Delivery { id, receiver, message }).into());
             }
         }
@@ -609,10 +639,11 @@ impl Session {
             }
             return !room;
         }
+        let weight = copy.1.weight();
         match self.loose.push(copy) {
             Pushed::Waits => {
                 self.pause_spent = false;
-                self.mark_loose();
+                self.mark_loose(weight);
                 false
             }
             Pushed::Full(copy) if self.loose.pauses() && !self.pause_spent => {
@@ -630,8 +661,9 @@ impl Session {
         DeliveryId { connection: self.epoch, ordinal: self.acks.next_ordinal() }
     }
 
-    fn mark_loose(&mut self) {
+    fn mark_loose(&mut self, weight: usize) {
         let id = self.next_id();
+        self.budget.handed_over(id.ordinal, weight);
         self.spill.push_back(Item::Loose(id));
     }
 
@@ -650,11 +682,12 @@ impl Session {
 
     fn take_up_paused(&mut self) {
         while let Some(copy) = self.paused.pop_front() {
+            let weight = copy.1.weight();
             if let Pushed::Full(copy) = self.loose.push(copy) {
                 self.paused.push_front(copy);
                 break;
             }
-            self.mark_loose();
+            self.mark_loose(weight);
         }
     }
 
@@ -740,13 +773,16 @@ impl Session {
     /// When [`Self::on_time`] has to be called at the latest.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let timers = &self.timers;
-        let silence = timers.keep_alive.filter(|_| timers.stalled.is_none()).map(|keep_alive| {
+        let silence = timers.keep_alive.filter(|_| timers.stalled.is_none() && !self.full).map(|keep_alive| {
             let end = timers.incoming + keep_alive * 5 / 2;
             if timers.probed { end } else { end.min(self.probe_at(keep_alive)) }
         });
         let stall = timers.stalled.map(|since| since + self.stall_limit());
         let grace = (!self.held.is_empty()).then_some(timers.grace_until);
-        [silence, stall, self.pause_end(), timers.answers_due, timers.ask_again, timers.recheck, grace].into_iter().flatten().min()
+        [silence, stall, self.ping_at(), self.pause_end(), timers.answers_due, timers.ask_again, timers.recheck, grace]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// A moment at which the broker should be made to answer: the client pings only where it wrote nothing for a while, and not at all where the
@@ -795,7 +831,7 @@ impl Session {
             let asked = self.subscriptions.retry_lowered();
             self.expect_answers(asked, now);
         }
-        let Some(keep_alive) = self.timers.keep_alive.filter(|_| self.timers.stalled.is_none()) else {
+        let Some(keep_alive) = self.timers.keep_alive.filter(|_| self.timers.stalled.is_none() && !self.full) else {
             return Ok(());
         };
         if now >= self.timers.incoming + keep_alive * 5 / 2 {

@@ -512,6 +512,7 @@ pub const ROWS: &[Row] = &[
     )
     .along(&["flow.limits[].on_exceed"]),
     set("flow.inbound.unshare_after", &[ONE, DYNAMODB, SHARED], "15s", In(Owners)),
+    set("flow.inbound.max_buffered_bytes", ALONE, "1000000", In(Owners)),
     set("flow.inbound.ack_hold_max", ALONE, "10s", In(Owners)),
     set("flow.inbound.ack_hold_action", ALONE, "disconnect", In(Owners)),
     set("flow.inbound.qos0_buffer_messages", ALONE, "7", In(Owners)),
