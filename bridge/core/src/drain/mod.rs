@@ -34,6 +34,9 @@ use shares::{Share, Shares};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
+/// A moment that never comes: what waits for it waits until it is let go ([`Drain::let_go`]).
+pub const UNTIL_LET_GO: Instant = Instant::from_nanos(u64::MAX);
+
 /// An entry on its way to a destination.
 #[derive(Clone, Debug)]
 pub struct Item {
@@ -53,7 +56,7 @@ pub struct Item {
     pub first_attempt: Option<Instant>,
     /// When it became ready.
     pub ready_at: Instant,
-    /// A limit admits it then and not before; nothing once that moment has come.
+    /// A limit admits it then and not before, or once it is let go ([`UNTIL_LET_GO`]); nothing once that moment has come.
     pub not_before: Option<Instant>,
     /// What it must not overtake: the older entries of its leg with the same key. `None`: it keeps no order.
     pub key: Option<OrderKey>,
@@ -478,6 +481,20 @@ impl Drain {
         }
     }
 
+    /// An entry that waits until it is let go does so no longer, wherever it stands.
+    pub fn let_go(&mut self, now: Instant, id: Id128) {
+        let of_waiting = self.waiting.range((UNTIL_LET_GO, 0)..).find(|(_, item)| item.entry.id == id).map(|(place, _)| *place);
+        if let Some(mut item) = of_waiting.and_then(|place| self.waiting.remove(&place)) {
+            item.ready_at = now;
+            self.unreserve(&mut item);
+            return self.make_ready(item);
+        }
+        let in_line = self.legs.iter_mut().flat_map(|sending| sending.lines.values_mut().flatten());
+        if let Some(item) = in_line.into_iter().find(|item| item.entry.id == id) {
+            item.not_before = None;
+        }
+    }
+
     /// An item waits for its moment no longer.
     fn unreserve(&mut self, item: &mut Item) {
         if item.not_before.take().is_some() {
@@ -489,7 +506,7 @@ impl Drain {
     /// When `wake` or `launch` should be asked again although nothing happened.
     #[must_use]
     pub fn wake_at(&self, now: Instant) -> Option<Instant> {
-        let waiting = self.waiting.first_key_value().map(|((at, _), _)| *at);
+        let waiting = self.waiting.first_key_value().map(|((at, _), _)| *at).filter(|at| *at < UNTIL_LET_GO);
         let has_room = |sending: &Sending, pace: &Pace| sending.room(pace, now) > 0;
         let lingering =
             self.legs.iter().zip(&self.paces).filter(|(sending, pace)| has_room(sending, pace)).filter_map(|(sending, pace)| {

@@ -531,6 +531,9 @@ pub const ROWS: &[Row] = &[
     set("flow.quota.book_ahead", &[ONE, QUOTA], "0s", In(Owners)),
     set("flow.quota.outage_policy", &[ONE, QUOTA], "fail_closed", In(Owners)),
     set("flow.quota.outage_grace", &[ONE, QUOTA, "flow: { quota: { outage_policy: fail_open } }"], "10s", In(Owners)),
+    set("flow.quota.on_exhausted", &[ONE, QUOTA], "park", In(Owners)),
+    turn("flow.quota.allow_loss", &[ONE, QUOTA, "flow: { quota: { on_exhausted: drop } }"], "true", "false", Refused("E_QUOTA_LOSS"))
+        .along(&["flow.quota.on_exhausted"]),
     set("flow.quota.notice", &[ONE, QUOTA], "1m", In(Owners)),
     set("flow.outbound.pace", ALONE, "100:1", In(Owners)),
     // Routes.

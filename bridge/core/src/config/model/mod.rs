@@ -14,8 +14,8 @@ mod transport;
 pub use bridge::{AdminKey, Bridge, Cluster, DeploymentMode, DrainCeiling, Evidence, Http, LogFormat, LogLevel, MetricsExporter};
 pub use drops::{DropLedgerOptions, Drops};
 pub use flow::{
-    AckHoldAction, Flow, FlowLimit, FlowStore, Inbound, LimitAction, LimitMode, LimitScope, OnFull, Outbound, Qos0OnFull, QuotaOptions,
-    QuotaOutage, Resume,
+    AckHoldAction, Flow, FlowLimit, FlowStore, Inbound, LimitAction, LimitMode, LimitScope, OnFull, Outbound, Qos0OnFull, QuotaExhausted,
+    QuotaOptions, QuotaOutage, Resume,
 };
 pub use policy::{AckAfter, Backoff, OnFailure, Policy};
 pub use processor::{FilterAction, FilterCondition, Mapping, Processor, ProcessorKind, ProcessorOptions, ValueType};
