@@ -411,7 +411,7 @@ impl Owner {
     /// A connection ended: what came by it and waits comes again. It was charged nothing.
     pub(super) fn forget_arrived(&mut self, now: Instant, wall: UnixMillis, connection: ConnectionEpoch) {
         let gone = self.admission.forget(connection);
-        self.count(&gone, |counters| counters.returned += 1);
+        self.given_back(&gone);
         self.admit_arrived(now, wall);
     }
 }

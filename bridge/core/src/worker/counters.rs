@@ -33,6 +33,8 @@ pub struct LegCounters {
     pub route_limit: u64,
     /// Dropped because the budget of the whole bridge was spent, as that says.
     pub quota_exhausted: u64,
+    /// Lost with their connection, before they were durable or delivered: they came with quality of service 0, which no broker repeats.
+    pub session_lost: u64,
     /// Left in the log, or not durable and not acknowledged, when the owner ended: the next owner or the source brings them again.
     pub handed_over: u64,
     /// In the log and not in memory: appended by this process and to be read back.
@@ -58,6 +60,7 @@ impl LegCounters {
             + self.key_limit
             + self.route_limit
             + self.quota_exhausted
+            + self.session_lost
             + self.returned
             + self.handed_over
     }
@@ -77,6 +80,7 @@ impl LegCounters {
         self.key_limit += later.key_limit;
         self.route_limit += later.route_limit;
         self.quota_exhausted += later.quota_exhausted;
+        self.session_lost += later.session_lost;
         self.handed_over += later.handed_over;
         self.unloaded += later.unloaded;
     }

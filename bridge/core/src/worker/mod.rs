@@ -211,7 +211,7 @@ impl Owner {
                 let returned = self.unspill(returned);
                 returned.iter().for_each(|entry| _ = self.reserved.remove(&entry.id));
                 self.forget_unpaid(&returned);
-                self.count(&returned, |counters| counters.returned += 1);
+                self.given_back(&returned);
                 self.forget_held(now, connection);
                 self.forget_arrived(now, wall, connection);
             }
