@@ -159,3 +159,32 @@ fn unshare(check: &mut Check<'_>) {
         );
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+    use crate::config::{Source, load};
+
+    /// The codes of what is wrong, and of what is only odd.
+    fn codes(bytes: Option<u64>) -> (Vec<&'static str>, Vec<&'static str>) {
+        let mut text = include_str!("../../../../../../tests/fixtures/valid/standalone_sqlite.yaml").to_owned();
+        if let Some(bytes) = bytes {
+            text.push_str(&format!("flow: {{ inbound: {{ max_buffered_bytes: {bytes} }} }}\n"));
+        }
+        match load(&[Source { name: "s", text: &text }], &|_| None) {
+            Ok(loaded) => (Vec::new(), loaded.warnings.iter().map(|fault| fault.code).collect()),
+            Err(faults) => (faults.iter().filter(|fault| fault.is_error()).map(|fault| fault.code).collect(), Vec::new()),
+        }
+    }
+
+    /// 500 messages ahead of acknowledgements, each of 384 KiB at most.
+    #[test]
+    fn a_window_of_small_messages_fits_and_one_of_large_ones_is_told() {
+        let odd = "W_MAX_BUFFERED_BYTES";
+        assert_eq!(codes(Some(511_999)).0, ["E_MAX_BUFFERED_BYTES"]);
+        for (bytes, told) in [(Some(512_000), true), (Some(196_607_999), true), (Some(196_608_000), false), (None, false)] {
+            let (errors, warnings) = codes(bytes);
+            assert_eq!((errors, warnings.contains(&odd)), (Vec::new(), told), "{bytes:?}");
+        }
+    }
+}
