@@ -323,6 +323,27 @@ describe("alarms", () => {
     assert.ok(dropsOnPurpose({ flow: { limits: [{ enabled: true, on_exceed: "drop" }] } }));
     assert.ok(dropsOnPurpose({ flow: { outbound: { pace: "100:1" } } }));
     assert.ok(dropsOnPurpose({ flow: { store: { on_full: "drop_oldest" } } }));
+    assert.ok(dropsOnPurpose({ flow: { quota: { enabled: true, on_exhausted: "drop" } } }));
+    assert.ok(
+      !dropsOnPurpose({ flow: { quota: { on_exhausted: "drop" } } }),
+      "a budget that is not kept drops nothing",
+    );
+    assert.ok(
+      dropsOnPurpose({
+        receivers: [
+          {
+            topics: [
+              { topic: "a", qos: 1 },
+              { topic: "b", qos: 0 },
+            ],
+          },
+        ],
+      }),
+    );
+    assert.ok(
+      !dropsOnPurpose({ receivers: [{ topics: [{ topic: "a" }] }] }),
+      "1 is what a topic has where nothing is said",
+    );
     assert.ok(!dropsOnPurpose({}));
     const idle = { limits: [{ on_exceed: "drop" as const }, { enabled: true }], outbound: { pace: "" } };
     assert.ok(!dropsOnPurpose({ flow: { ...idle, store: { on_full: "hold" } } }));

@@ -6,6 +6,7 @@
 
 mod acks;
 mod backoff;
+mod budget;
 mod connection;
 mod convert;
 mod dial;

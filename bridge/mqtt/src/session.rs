@@ -8,6 +8,7 @@ pub(crate) use shared::{Shared, count};
 
 use crate::acks::AckWindow;
 use crate::backoff::Backoff;
+use crate::budget::Budget;
 use crate::convert;
 use crate::gate::{self, Answer, Inquiry};
 use crate::identity::ContentHash;
@@ -162,6 +163,10 @@ pub(crate) struct Session {
     /// The pause was used up and there has been no room since.
     pause_spent: bool,
     pause_max: Duration,
+    /// What the consumer has and is not done with.
+    budget: Budget,
+    /// Nothing is read because that is as much as may be.
+    full: bool,
     /// Since when the client has a liveness question to write that a pause waits for.
     pinging: Option<Instant>,
     shared: Arc<Shared>,
@@ -219,6 +224,8 @@ impl Session {
                 .loose
                 .pause_max
                 .unwrap_or_else(|| welcome.keep_alive.map_or(STALL_WITHOUT_KEEP_ALIVE, |keep_alive| keep_alive / 2)),
+            budget: Budget::new(options.max_buffered_bytes),
+            full: false,
             pinging: None,
             shared: Arc::clone(&outside.shared),
             timers: Timers {
@@ -271,10 +278,10 @@ impl Session {
         self.paused_until.is_some()
     }
 
-    /// Whether the client may run. While the consumer's buffer is full it may only write acknowledgements, and a liveness question: it takes requests before it
-    /// reads.
+    /// Whether the client may run. While the consumer's buffer is full, or it has as many bytes as may be, it may only write acknowledgements, and a liveness
+    /// question: it takes requests before it reads.
     pub(crate) fn may_poll(&self) -> bool {
-        self.spill.is_empty() && self.paused_until.is_none() || self.acks.writing() || self.pinging.is_some() || self.closing
+        self.spill.is_empty() && self.paused_until.is_none() && !self.full || self.acks.writing() || self.pinging.is_some() || self.closing
     }
 
     /// Whether acknowledgements were written, which means that the connection did useful work.
@@ -286,6 +293,7 @@ impl Session {
     pub(crate) fn acknowledge(&mut self, up_to: DeliveryId) {
         if up_to.connection == self.epoch {
             self.acks.acknowledge(up_to.ordinal);
+            self.budget.done(up_to.ordinal);
         }
     }
 
@@ -322,6 +330,7 @@ impl Session {
             }
         }
         self.note_stall();
+        self.note_full(Instant::now());
         if self.admitted {
             self.request_subscriptions();
         }
@@ -415,6 +424,26 @@ impl Session {
         } else if self.timers.stalled.is_none() {
             self.timers.stalled = Some(Instant::now());
         }
+    }
+
+    /// Stops reading while the consumer has as much as may be, and goes on afterwards. Not while the broker owes an answer to a subscription, which stands behind
+    /// messages; the receive window bounds those.
+    fn note_full(&mut self, now: Instant) {
+        let full = self.budget.is_spent() && self.timers.answers_due.is_none();
+        if self.full && !full {
+            // Whether the broker lives is judged by what is read from now on.
+            (self.timers.incoming, self.timers.probed) = (now, false);
+        }
+        self.full = full;
+        if full && self.pinging.is_none() {
+            self.ping_before_pause(now);
+        }
+    }
+
+    /// When the client, which does not read, has to write something for the broker to take it for alive.
+    fn ping_at(&self) -> Option<Instant> {
+        let due = self.full && self.pinging.is_none() && !self.acks.writing();
+        self.timers.keep_alive.filter(|_| due).map(|keep_alive| self.timers.outgoing + keep_alive / 2)
     }
 
     fn report_subscriptions(&mut self) {
@@ -555,6 +584,7 @@ impl Session {
                 }
             } else {
                 let id = self.next_id();
+                self.budget.handed_over(id.ordinal, message.weight());
                 self.spill.push_back(SourceEvent::Delivery(Delivery { id, receiver, message }).into());
             }
         }

@@ -101,6 +101,7 @@ export interface MqttSession {
   reconnect_max_delay?: string;
   clean_start?: boolean;
   session_expiry_interval?: number;
+  receive_maximum?: number;
   max_payload_bytes?: number;
   unmatched_grace?: string;
   no_local?: boolean;

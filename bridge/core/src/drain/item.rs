@@ -9,6 +9,9 @@ use crate::units::Instant;
 use core::time::Duration;
 use std::sync::Arc;
 
+/// A moment that never comes: what waits for it waits until it is let go ([`Drain::let_go`](super::Drain::let_go)).
+pub const UNTIL_LET_GO: Instant = Instant::from_nanos(u64::MAX);
+
 /// An entry on its way to a destination.
 #[derive(Clone, Debug)]
 pub struct Item {
@@ -28,7 +31,7 @@ pub struct Item {
     pub first_attempt: Option<Instant>,
     /// When it became ready.
     pub ready_at: Instant,
-    /// A limit admits it then and not before; nothing once that moment has come.
+    /// A limit admits it then and not before, or once it is let go ([`UNTIL_LET_GO`]); nothing once that moment has come.
     pub not_before: Option<Instant>,
     /// What it must not overtake: the older entries of its leg with the same key. `None`: it keeps no order.
     pub key: Option<OrderKey>,

@@ -19,7 +19,7 @@ pub mod retry;
 pub mod rounds;
 mod shares;
 
-pub use item::{BatchId, BatchLimits, Item, Launch, OrderKey, Origin, Pace, ParkId};
+pub use item::{BatchId, BatchLimits, Item, Launch, OrderKey, Origin, Pace, ParkId, UNTIL_LET_GO};
 pub use pacer::SendLimit;
 pub use rounds::Pacing;
 
@@ -216,6 +216,20 @@ impl Drain {
         }
     }
 
+    /// An entry that waits until it is let go does so no longer, wherever it stands.
+    pub fn let_go(&mut self, now: Instant, id: Id128) {
+        let of_waiting = self.waiting.range((UNTIL_LET_GO, 0)..).find(|(_, item)| item.entry.id == id).map(|(place, _)| *place);
+        if let Some(mut item) = of_waiting.and_then(|place| self.waiting.remove(&place)) {
+            item.ready_at = now;
+            self.unreserve(&mut item);
+            return self.make_ready(item);
+        }
+        let in_line = self.legs.iter_mut().flat_map(|sending| sending.lines.values_mut().flatten());
+        if let Some(item) = in_line.into_iter().find(|item| item.entry.id == id) {
+            item.not_before = None;
+        }
+    }
+
     /// An item waits for its moment no longer.
     fn unreserve(&mut self, item: &mut Item) {
         if item.not_before.take().is_some() {
@@ -227,7 +241,7 @@ impl Drain {
     /// When `wake` or `launch` should be asked again although nothing happened.
     #[must_use]
     pub fn wake_at(&self, now: Instant) -> Option<Instant> {
-        let waiting = self.waiting.first_key_value().map(|((at, _), _)| *at);
+        let waiting = self.waiting.first_key_value().map(|((at, _), _)| *at).filter(|at| *at < UNTIL_LET_GO);
         let has_room = |sending: &Sending, pace: &Pace| sending.room(pace, now) > 0;
         let lingering =
             self.legs.iter().zip(&self.paces).filter(|(sending, pace)| has_room(sending, pace)).filter_map(|(sending, pace)| {

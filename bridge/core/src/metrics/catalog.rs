@@ -44,9 +44,9 @@ catalog! {
         MessagesExpired = Counter Count [Route] "messages_expired_total" "MessagesExpired"
             "Messages that expired before they were sent, on routes that drop those.";
         MessagesReturned = Counter Count [Route] "messages_returned_total" "MessagesReturned"
-            "Messages whose connection ended before they were persisted: never acknowledged, the broker sends them again.";
+            "Messages whose connection ended before they were persisted: never acknowledged, the broker sends them again. What came with quality of service 0 is lost by that, and counted so (session_lost).";
         MessagesHandedOver = Counter Count [Route] "messages_handed_over_total" "MessagesHandedOver"
-            "Messages left in the log, or never acknowledged, when this process's ownership ended: the next owner or the broker brings them again.";
+            "Messages left in the log, or never acknowledged, when this process's ownership ended: the next owner or the broker brings them again, but for what came with quality of service 0 and is not in the log, which is lost.";
         RouteInOutbox = Gauge Count [Route] "route_in_outbox" "RouteInOutbox"
             "Messages persisted, not settled and not being sent.";
         RouteInFlight = Gauge Count [Route] "route_in_flight" "RouteInFlight"

@@ -10,9 +10,9 @@
 use super::Owner;
 use super::bounds::LOOK_AGAIN;
 use super::events::{Effect, Observation};
-use super::options::{AckHold, AckHoldAction, Delivery};
+use super::options::{AckHold, AckHoldAction};
 use crate::drops::Dropped;
-use crate::flow::quota::{Node, NodeOptions, QuotaReply, Ticket};
+use crate::flow::quota::{Node, NodeOptions, OnExhausted, QuotaReply, Ticket};
 use crate::flow::{Exceeded, Gate, Limit, OnExceed, Reason};
 use crate::identity::{ConnectionEpoch, DeliveryId};
 use crate::message::Entry;
@@ -33,6 +33,11 @@ pub(super) struct Arrived {
 }
 
 impl Arrived {
+    /// What it costs of the budget of the whole bridge: one, and one for each of its entries.
+    pub fn cost(&self) -> u64 {
+        1 + self.entries.len() as u64
+    }
+
     /// Its routes, each once.
     fn routes(&self) -> Vec<&str> {
         let mut routes: Vec<&str> = Vec::new();
@@ -50,6 +55,9 @@ impl Arrived {
 enum Answer {
     /// It is taken in; everything that has a say was charged.
     TakeIn,
+    /// The budget of the whole bridge is spent: where the log may have it, it goes there and is charged later under this ticket. Else it waits, and is asked about
+    /// again then.
+    Park { until: Instant, ticket: Ticket },
     /// It waits, and is asked about again then.
     Hold { until: Instant, reason: Reason },
     /// It is dropped.
@@ -166,10 +174,22 @@ impl Admission {
             });
         }
         if let Some(node) = &mut self.quota {
-            let cost = 1 + arrived.entries.len() as u64;
-            if !node.ask(now, wall, Ticket(self.ticket), cost) {
+            let ticket = Ticket(self.ticket);
+            if !node.ask(now, wall, ticket, arrived.cost()) {
                 let blind = node.status(now).degraded_since.is_some();
                 let reason = if blind { Reason::QuotaUnavailable } else { Reason::QuotaExhausted };
+                if node.is_spent(now, ticket) {
+                    match node.on_exhausted() {
+                        OnExhausted::Drop => {
+                            node.give_up(ticket);
+                            return Some(Answer::Drop { reason });
+                        }
+                        OnExhausted::Park => {
+                            return Some(Answer::Park { until: node.wake_at(now).unwrap_or_else(|| now.plus(QUOTA_LOOK)), ticket });
+                        }
+                        OnExhausted::Hold => {}
+                    }
+                }
                 return Some(Answer::Hold { until: node.wake_at(now).unwrap_or_else(|| now.plus(QUOTA_LOOK)), reason });
             }
         }
@@ -223,16 +243,24 @@ impl Owner {
                     let Some(arrived) = self.admission.pop() else { return };
                     self.park_arrived(now, wall, arrived, until, reason);
                 }
-                Answer::Hold { until, reason } => {
-                    self.admission.ask_at = Some(self.hold_ends(now, until));
-                    if self.is_to_reconnect(now, reason) && !core::mem::replace(&mut self.admission.gave_up, true) {
-                        self.effects.push(Effect::Reconnect);
-                    }
-                    if !core::mem::replace(&mut self.admission.told, true) {
-                        self.effects.push(Effect::Observe(Observation::HeldUp { reason }));
-                    }
+                Answer::Park { ticket, .. } if self.may_park_unpaid() => {
+                    let Some(arrived) = self.admission.pop() else { return };
+                    self.park_unpaid(now, wall, ticket, arrived);
                 }
+                Answer::Park { until, .. } => self.hold_arrived(now, until, Reason::QuotaExhausted),
+                Answer::Hold { until, reason } => self.hold_arrived(now, until, reason),
             }
+        }
+    }
+
+    /// The first that waits goes on waiting.
+    fn hold_arrived(&mut self, now: Instant, until: Instant, reason: Reason) {
+        self.admission.ask_at = Some(self.hold_ends(now, until));
+        if self.is_to_reconnect(now, reason) && !core::mem::replace(&mut self.admission.gave_up, true) {
+            self.effects.push(Effect::Reconnect);
+        }
+        if !core::mem::replace(&mut self.admission.told, true) {
+            self.effects.push(Effect::Observe(Observation::HeldUp { reason }));
         }
     }
 
@@ -256,10 +284,6 @@ impl Owner {
     /// Whether the first that waits is to go into the log now, although a limit admits it only later, and the log may have it. What waits for the budget of the
     /// whole bridge, or for room, goes on waiting: neither may be exceeded.
     fn is_held_too_long(&self, now: Instant, until: Instant, reason: Reason) -> bool {
-        let logged = |entry: &Arc<Entry>| {
-            let leg = self.options.legs.get(self.leg_of(entry));
-            !matches!(leg.map(|leg| leg.delivery), Some(Delivery::Held { .. }))
-        };
         until > now
             && matches!(reason, Reason::KeyLimit | Reason::RouteLimit)
             && self.is_overdue(now, AckHoldAction::Park)
@@ -269,19 +293,18 @@ impl Owner {
                 .admission
                 .queue
                 .front()
-                .is_some_and(|arrived| arrived.entries.iter().all(|entry| logged(entry) && self.has_room_for(entry)))
+                .is_some_and(|arrived| arrived.entries.iter().all(|entry| self.is_logged(entry) && self.has_room_for(entry)))
     }
 
     /// Whether the budget of the whole bridge, where there is one, has been charged for the first that waits.
     fn is_paid(&mut self, now: Instant, wall: UnixMillis) -> bool {
         let Some(arrived) = self.admission.queue.front() else { return false };
-        let cost = 1 + arrived.entries.len() as u64;
         let ticket = Ticket(self.admission.ticket);
-        self.admission.quota.as_mut().is_none_or(|node| node.ask(now, wall, ticket, cost))
+        self.admission.quota.as_mut().is_none_or(|node| node.ask(now, wall, ticket, arrived.cost()))
     }
 
     /// Takes a message into the log that will be sent `until` then. Each limit is charged for the moment at which it admits it.
-    fn park_arrived(&mut self, now: Instant, wall: UnixMillis, arrived: Arrived, until: Instant, reason: Reason) {
+    pub(super) fn park_arrived(&mut self, now: Instant, wall: UnixMillis, arrived: Arrived, until: Instant, reason: Reason) {
         if let Some(first) = arrived.entries.first() {
             self.admission.gate.charge_ahead(&first.message, &arrived.routes(), now);
         }
@@ -325,11 +348,18 @@ impl Owner {
         self.count(core::slice::from_ref(entry), |counters| match reason {
             Reason::KeyLimit => counters.key_limit += 1,
             Reason::RouteLimit => counters.route_limit += 1,
+            Reason::QuotaExhausted => counters.quota_exhausted += 1,
             // What it does not admit waits, always.
-            Reason::QuotaExhausted | Reason::QuotaUnavailable | Reason::StoreFull => {}
+            Reason::QuotaUnavailable | Reason::StoreFull => {}
         });
         let leg = self.leg_of(entry);
-        let dropped = Box::new(Dropped::at_the_door(entry, reason.drop_reason(), "a limit with `on_exceed: drop` did not admit it"));
+        let detail = match reason {
+            Reason::QuotaExhausted => "the budget of the bridge is spent, with `on_exhausted: drop`",
+            Reason::KeyLimit | Reason::RouteLimit | Reason::QuotaUnavailable | Reason::StoreFull => {
+                "a limit with `on_exceed: drop` did not admit it"
+            }
+        };
+        let dropped = Box::new(Dropped::at_the_door(entry, reason.drop_reason(), detail));
         self.effects.push(Effect::Observe(Observation::Limited { leg, reason, dropped }));
     }
 
@@ -381,7 +411,7 @@ impl Owner {
     /// A connection ended: what came by it and waits comes again. It was charged nothing.
     pub(super) fn forget_arrived(&mut self, now: Instant, wall: UnixMillis, connection: ConnectionEpoch) {
         let gone = self.admission.forget(connection);
-        self.count(&gone, |counters| counters.returned += 1);
+        self.given_back(&gone);
         self.admit_arrived(now, wall);
     }
 }

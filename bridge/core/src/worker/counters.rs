@@ -31,6 +31,10 @@ pub struct LegCounters {
     pub key_limit: u64,
     /// The same, by the limit of their route or of all that comes by a source.
     pub route_limit: u64,
+    /// Dropped because the budget of the whole bridge was spent, as that says.
+    pub quota_exhausted: u64,
+    /// Lost with their connection, before they were durable or delivered: they came with quality of service 0, which no broker repeats.
+    pub session_lost: u64,
     /// Left in the log, or not durable and not acknowledged, when the owner ended: the next owner or the source brings them again.
     pub handed_over: u64,
     /// In the log and not in memory: appended by this process and to be read back.
@@ -55,6 +59,8 @@ impl LegCounters {
             + self.retained
             + self.key_limit
             + self.route_limit
+            + self.quota_exhausted
+            + self.session_lost
             + self.returned
             + self.handed_over
     }
@@ -73,6 +79,8 @@ impl LegCounters {
         self.retained += later.retained;
         self.key_limit += later.key_limit;
         self.route_limit += later.route_limit;
+        self.quota_exhausted += later.quota_exhausted;
+        self.session_lost += later.session_lost;
         self.handed_over += later.handed_over;
         self.unloaded += later.unloaded;
     }

@@ -225,6 +225,13 @@ pub enum Observation {
         /// What is told of it.
         dropped: Box<Dropped>,
     },
+    /// An entry is gone with its connection: it was not safe yet, and its source does not bring it again.
+    Lost {
+        /// The index of its leg.
+        leg: usize,
+        /// What is told of it.
+        dropped: Box<Dropped>,
+    },
     /// The circuit breaker of a leg opened: nothing is sent for a while.
     CircuitOpened {
         /// The index of the leg.

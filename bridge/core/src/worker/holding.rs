@@ -1,9 +1,12 @@
 //! Messages that go to their destination while the source still holds them: they are in no log.
 
+use super::events::{Effect, Observation};
 use super::options::Delivery;
 use super::{Doomed, Owner};
 use crate::drain::retry::Backoff;
 use crate::drain::{Item, Origin};
+use crate::drops::{DropReason, Dropped};
+use crate::hold::Order;
 use crate::identity::{ConnectionEpoch, DeliveryId};
 use crate::message::Entry;
 use crate::outcome::Fault;
@@ -95,7 +98,23 @@ impl Owner {
             self.drain.settled(now, &item);
             entries.push(item.entry);
         }
-        self.count(&entries, |counters| counters.returned += 1);
+        self.given_back(&entries);
+    }
+
+    /// Counts entries that were given up with their connection before they were durable or delivered: the source brings them again, but for what a broker delivered with quality
+    /// of service 0, which is lost.
+    pub(super) fn given_back(&mut self, entries: &[Arc<Entry>]) {
+        // A broker takes acknowledgements in the order of arrival; what other sources bring says nothing by its quality of service.
+        let of_broker = self.options.acknowledge == Order::OfArrival;
+        let (lost, returned): (Vec<_>, Vec<_>) = entries.iter().cloned().partition(|entry| of_broker && entry.message.qos == 0);
+        self.count(&returned, |counters| counters.returned += 1);
+        self.count(&lost, |counters| counters.session_lost += 1);
+        for entry in lost {
+            let leg = self.leg_of(&entry);
+            let detail = "its connection ended before it was safe, and no broker repeats quality of service 0";
+            let dropped = Box::new(Dropped::at_the_door(&entry, DropReason::SessionLost, detail));
+            self.effects.push(Effect::Observe(Observation::Lost { leg, dropped }));
+        }
     }
 
     /// Takes out those whose dead letters wait to be written and that `goes` means.
@@ -115,7 +134,7 @@ impl Owner {
     /// Gives up an item whose connection ended while it was being sent, or dead-lettered.
     pub(super) fn give_up(&mut self, now: Instant, item: &Item) {
         self.drain.settled(now, item);
-        self.count(core::slice::from_ref(&item.entry), |counters| counters.returned += 1);
+        self.given_back(core::slice::from_ref(&item.entry));
     }
 
     /// The pause before the next attempt of an item, and whether its attempts are used up.

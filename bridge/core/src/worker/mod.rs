@@ -22,6 +22,7 @@ mod sending;
 mod spilling;
 mod status;
 mod stopping;
+mod unpaid;
 
 pub use events::{Effect, End, Event, Observation};
 pub use status::{LaneStatus, OwnerStatus, Phase};
@@ -49,6 +50,7 @@ use options::{Delivery, LegOptions, OwnerOptions};
 use registry::Registry;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
+use unpaid::Unpaid;
 
 /// Dead letters being written at once.
 const MAX_PARKS: usize = 16;
@@ -107,6 +109,8 @@ pub struct Owner {
     admission: Admission,
     /// What was parked, until it is in the drain: when limits admit it.
     reserved: HashMap<EntryId, Instant>,
+    /// What was parked and is not charged yet.
+    unpaid: Unpaid,
     /// What stands in the log, by key.
     bounds: Bounds,
     act_until: Option<Instant>,
@@ -167,6 +171,7 @@ impl Owner {
             // Who only drains what another left takes nothing in.
             admission: Admission::new(options.limits.clone(), options.quota.clone().filter(|_| !options.retire_when_drained)),
             reserved: HashMap::new(),
+            unpaid: Unpaid::default(),
             bounds: Bounds::default(),
             act_until: None,
             effects: Vec::new(),
@@ -205,7 +210,8 @@ impl Owner {
                 let returned: Vec<Arc<Entry>> = self.lanes.iter_mut().flat_map(|lane| lane.writer.forget(connection)).collect();
                 let returned = self.unspill(returned);
                 returned.iter().for_each(|entry| _ = self.reserved.remove(&entry.id));
-                self.count(&returned, |counters| counters.returned += 1);
+                self.forget_unpaid(&returned);
+                self.given_back(&returned);
                 self.forget_held(now, connection);
                 self.forget_arrived(now, wall, connection);
             }
@@ -478,6 +484,7 @@ impl Owner {
         {
             self.effects.push(Effect::Log { lane: LaneId(0), call });
         }
+        self.pay_for_parked(now, wall);
         self.admit_arrived(now, wall);
         self.settle_quota(now, wall);
         self.spill_overdue(now);

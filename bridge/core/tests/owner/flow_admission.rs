@@ -2,6 +2,7 @@
 
 use crate::support::{Rig, Store, at_ms, fault, message, ms, options};
 use causeway_core::flow::{Limit, LimitKey, Mode, OVERFLOW_KEY, OnExceed, Pairs, Reason};
+use causeway_core::hold::Order;
 use causeway_core::message::Message;
 use causeway_core::outcome::{FaultCode, Outcome};
 use causeway_core::units::Instant;
@@ -82,6 +83,24 @@ fn what_is_held_is_given_up_with_its_connection_and_comes_again() {
     assert_eq!(rig.owner.waiting_for_admission(), 0, "nor does giving up charge anything");
     rig.run_to_rest();
     assert_eq!(rig.delivered.len(), 2);
+}
+
+/// No broker repeats quality of service 0: what is given up with its connection is lost, and said to be.
+#[test]
+fn what_is_held_of_quality_of_service_0_is_lost_with_its_connection_and_counted() {
+    let limits = vec![limit(LimitKey::Connection, "1:10", OnExceed::Hold)];
+    for (order, expected) in [(Order::OfArrival, (1, 1)), (Order::Free, (2, 0))] {
+        let mut rig = Rig::opened(OwnerOptions { acknowledge: order, ..limited(limits.clone()) }, Store::default());
+        rig.deliver("in", message("taken in"));
+        rig.run_for(ms(500));
+        rig.deliver("in", message("comes again"));
+        rig.deliver("in", Message { qos: 0, ..message("does not") });
+        rig.reconnect();
+        let counters = rig.counters(0);
+        assert_eq!((counters.returned, counters.session_lost), expected, "{order:?}");
+        let told = rig.observations.iter().filter(|seen| matches!(seen, Observation::Lost { leg: 0, dropped } if dropped.qos == 0)).count();
+        assert_eq!(told as u64, expected.1);
+    }
 }
 
 #[test]

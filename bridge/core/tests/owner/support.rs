@@ -420,7 +420,8 @@ impl Rig {
             // What is told of drops, one by one and with its reason, is what the account says.
             let told = self.drops.get(&route).copied().unwrap_or_default();
             let counters = &status.counters;
-            let lost = counters.dropped + counters.expired + counters.key_limit + counters.route_limit;
+            let limited = counters.key_limit + counters.route_limit + counters.quota_exhausted;
+            let lost = counters.dropped + counters.expired + limited + counters.session_lost;
             assert_eq!(told, (lost, counters.dead_lettered), "route {route}");
         }
         self.memory_peak = self.memory_peak.max(status.in_memory);
@@ -475,7 +476,8 @@ impl Rig {
             Effect::Observe(observation) => {
                 if let Observation::Dropped { leg, dropped, .. }
                 | Observation::DeadLettered { leg, dropped, .. }
-                | Observation::Limited { leg, dropped, .. } = &observation
+                | Observation::Limited { leg, dropped, .. }
+                | Observation::Lost { leg, dropped } = &observation
                 {
                     assert!(dropped.reason.directions().contains(&dropped.direction), "{dropped:?}");
                     let (lost, dead_lettered) = self.drops.entry(*leg).or_default();

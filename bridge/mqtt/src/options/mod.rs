@@ -169,6 +169,8 @@ pub struct SourceOptions {
     pub keep_alive: Duration,
     /// How many deliveries the broker may send without an acknowledgement.
     pub receive_maximum: u16,
+    /// Bytes that the consumer may have and not be done with; nothing more is read while it has them, but for what one read brings.
+    pub max_buffered_bytes: usize,
     /// What becomes of messages of quality of service 0 that the consumer does not take.
     pub loose: LooseBuffer,
     /// The receive buffer of the connection, in bytes; 0: as the operating system has it.
@@ -231,6 +233,7 @@ impl fmt::Debug for SourceOptions {
             .field("session_expiry", &self.session_expiry)
             .field("keep_alive", &self.keep_alive)
             .field("receive_maximum", &self.receive_maximum)
+            .field("max_buffered_bytes", &self.max_buffered_bytes)
             .field("loose", &self.loose)
             .field("tcp_receive_buffer", &self.tcp_receive_buffer)
             .field("max_packet_bytes", &self.max_packet_bytes)
@@ -270,6 +273,7 @@ impl SourceOptions {
             session_expiry: 86_400,
             keep_alive: Duration::from_secs(30),
             receive_maximum: 500,
+            max_buffered_bytes: 16 * 1024 * 1024,
             loose: LooseBuffer::default(),
             tcp_receive_buffer: 0,
             max_packet_bytes: 262_144 + 131_072,

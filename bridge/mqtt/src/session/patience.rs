@@ -10,13 +10,16 @@ impl Session {
     /// When [`Self::on_time`] has to be called at the latest.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let timers = &self.timers;
-        let silence = timers.keep_alive.filter(|_| timers.stalled.is_none()).map(|keep_alive| {
+        let silence = timers.keep_alive.filter(|_| timers.stalled.is_none() && !self.full).map(|keep_alive| {
             let end = timers.incoming + keep_alive * 5 / 2;
             if timers.probed { end } else { end.min(self.probe_at(keep_alive)) }
         });
         let stall = timers.stalled.map(|since| since + self.stall_limit());
         let grace = (!self.held.is_empty()).then_some(timers.grace_until);
-        [silence, stall, self.pause_end(), timers.answers_due, timers.ask_again, timers.recheck, grace].into_iter().flatten().min()
+        [silence, stall, self.ping_at(), self.pause_end(), timers.answers_due, timers.ask_again, timers.recheck, grace]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// A moment at which the broker should be made to answer: the client pings only where it wrote nothing for a while, and not at all where the
@@ -65,7 +68,7 @@ impl Session {
             let asked = self.subscriptions.retry_lowered();
             self.expect_answers(asked, now);
         }
-        let Some(keep_alive) = self.timers.keep_alive.filter(|_| self.timers.stalled.is_none()) else {
+        let Some(keep_alive) = self.timers.keep_alive.filter(|_| self.timers.stalled.is_none() && !self.full) else {
             return Ok(());
         };
         if now >= self.timers.incoming + keep_alive * 5 / 2 {

@@ -19,10 +19,11 @@ impl Session {
             }
             return !room;
         }
+        let weight = copy.1.weight();
         match self.loose.push(copy) {
             Pushed::Waits => {
                 self.pause_spent = false;
-                self.mark_loose();
+                self.mark_loose(weight);
                 false
             }
             Pushed::Full(copy) if self.loose.pauses() && !self.pause_spent => {
@@ -36,8 +37,9 @@ impl Session {
         }
     }
 
-    fn mark_loose(&mut self) {
+    fn mark_loose(&mut self, weight: usize) {
         let id = self.next_id();
+        self.budget.handed_over(id.ordinal, weight);
         self.spill.push_back(Item::Loose(id));
     }
 
@@ -56,11 +58,12 @@ impl Session {
 
     fn take_up_paused(&mut self) {
         while let Some(copy) = self.paused.pop_front() {
+            let weight = copy.1.weight();
             if let Pushed::Full(copy) = self.loose.push(copy) {
                 self.paused.push_front(copy);
                 break;
             }
-            self.mark_loose();
+            self.mark_loose(weight);
         }
     }
 

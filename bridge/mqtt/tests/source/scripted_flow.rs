@@ -627,3 +627,41 @@ async fn no_new_connection_is_made_where_the_broker_does_not_keep_the_session() 
     assert_eq!(peer.acks(2).await, [1, 2]);
     assert_eq!((held.id, source.status().get().connection.0), (id(1, 1), 1));
 }
+
+/// The bytes that the consumer is not done with bound what is read, and the broker hears of the client however long that takes.
+#[tokio::test]
+async fn flow_nothing_more_is_read_while_as_many_bytes_as_may_be_are_not_done_with() {
+    const MESSAGES: u16 = 100;
+    let broker = ScriptedBroker::new().await;
+    let mut wanted = options(broker.port, &[("a", "r")]);
+    wanted.max_buffered_bytes = 20_000;
+    let mut source = source(wanted);
+    let (mut peer, _) = broker.accept().await;
+    // The broker wants to hear something every second.
+    peer.send(connack(false, 0, &[0x13, 0, 1])).await;
+    peer.grant(1).await;
+    ready(&mut source).await;
+    let status = source.status();
+    peer.send((1..=MESSAGES).flat_map(|n| Publish::new("a", n, [b'x'; 4_000]).encode()).collect()).await;
+    // Four times the keep-alive, and more than a client waits for a silent broker.
+    for _ in 0..8 {
+        assert!(matches!(peer.next().await, Some(Sent::Unsubscribe { .. })), "a sign of life, and nothing else");
+    }
+    let read = status.counters().unacknowledged;
+    assert!(read >= 4 && read < u64::from(MESSAGES) / 2, "{read} were read");
+    for n in 1..=u64::from(MESSAGES) {
+        let delivery = delivery(&mut source).await;
+        assert_eq!(delivery.id, id(1, n));
+        source.acknowledge(delivery.id);
+    }
+    let mut acknowledged = 0;
+    while acknowledged < MESSAGES {
+        match peer.next().await {
+            Some(Sent::PubAck(id)) => acknowledged = id,
+            Some(Sent::Ping) => peer.send(vec![0xd0, 0]).await,
+            Some(Sent::Unsubscribe { .. }) => {}
+            other => panic!("expected PUBACK, got {other:?}"),
+        }
+    }
+    assert_eq!(status.get().connection.0, 1);
+}

@@ -155,7 +155,12 @@ mod tests {
         let (text, code) = check("fixtures/valid/standalone_sqlite.yaml", false);
         assert_eq!(code, 0, "{text}");
         assert!(text.contains("at most, of these windows and budgets, in each process: 579 MiB of memory"), "{text}");
-        assert!(text.contains("sessions (broker): receive_maximum 500 x largest packet 393216 B"), "{text}");
+        assert!(
+            text.contains(
+                "sessions (broker): receive_maximum 500 x largest packet 393216 B, at most max_buffered_bytes 16777216 B and one packet"
+            ),
+            "{text}"
+        );
         assert!(text.contains("sessions (broker): qos0_buffer_messages 1000 x largest packet 393216 B"), "{text}");
         assert!(text.contains("outbox  unbounded  routes (main): max_outbox_depth is not set"), "{text}");
         let answer: serde_json::Value = serde_json::from_str(&check("fixtures/valid/standalone_sqlite.yaml", true).0).unwrap();

@@ -606,7 +606,7 @@ impl Session {
             Observation::HeldUp { reason } => *self.status.held_up_total.entry(reason.name()).or_insert(0) += 1,
             Observation::KeyMissing { limits } => self.status.limit_keys_missing += limits as u64,
             Observation::Deferred { reason, entries, .. } => *self.status.parked_total.entry(reason.name()).or_insert(0) += entries,
-            Observation::Limited { leg, dropped, .. } => {
+            Observation::Limited { leg, dropped, .. } | Observation::Lost { leg, dropped } => {
                 self.parts.metrics.observe_drop(self.parts.clock.wall(), &dropped, 1);
                 if let Some(reasons) = self.dropped.get_mut(leg) {
                     *reasons.entry(dropped.reason).or_insert(0) += 1;

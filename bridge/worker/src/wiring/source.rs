@@ -127,6 +127,7 @@ pub(super) fn mqtt_plan(config: &Config, session: &Session, part: &str) -> Resul
     options.session_expiry = settings.session_expiry_seconds;
     options.keep_alive = settings.keep_alive.unwrap_or_default();
     options.receive_maximum = settings.receive_maximum;
+    options.max_buffered_bytes = usize::try_from(config.flow.inbound.max_buffered_bytes).unwrap_or(usize::MAX);
     options.loose = loose_buffer(&config.flow.inbound);
     options.tcp_receive_buffer = config.flow.inbound.tcp_receive_buffer_kib * 1_024;
     options.max_packet_bytes = settings.max_packet_bytes;

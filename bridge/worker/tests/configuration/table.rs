@@ -554,6 +554,7 @@ pub const ROWS: &[Row] = &[
     )
     .along(&["flow.limits[].on_exceed"]),
     set("flow.inbound.unshare_after", &[ONE, DYNAMODB, SHARED], "15s", In(Owners)),
+    set("flow.inbound.max_buffered_bytes", ALONE, "1000000", In(Owners)),
     set("flow.inbound.ack_hold_max", ALONE, "10s", In(Owners)),
     set("flow.inbound.ack_hold_action", ALONE, "disconnect", In(Owners)),
     set("flow.inbound.qos0_buffer_messages", ALONE, "7", In(Owners)),
@@ -572,6 +573,9 @@ pub const ROWS: &[Row] = &[
     set("flow.quota.book_ahead", &[ONE, QUOTA], "0s", In(Owners)),
     set("flow.quota.outage_policy", &[ONE, QUOTA], "fail_closed", In(Owners)),
     set("flow.quota.outage_grace", &[ONE, QUOTA, "flow: { quota: { outage_policy: fail_open } }"], "10s", In(Owners)),
+    set("flow.quota.on_exhausted", &[ONE, QUOTA], "park", In(Owners)),
+    turn("flow.quota.allow_loss", &[ONE, QUOTA, "flow: { quota: { on_exhausted: drop } }"], "true", "false", Refused("E_QUOTA_LOSS"))
+        .along(&["flow.quota.on_exhausted"]),
     set("flow.quota.notice", &[ONE, QUOTA], "1m", In(Owners)),
     set("flow.outbound.pace", ALONE, "100:1", In(Owners)),
     // Routes.

@@ -72,8 +72,13 @@ export function sources(props: BridgeAlarmsProps): AlarmSpec[] {
   }));
 }
 
-/** Whether messages are dropped because the configuration says how many may pass: by a limit, by the pace, or by a key that is full. */
-export function dropsOnPurpose({ flow }: BridgeConfig): boolean {
+/**
+ * Whether messages are dropped because the configuration says how many may pass: by a limit, by the budget, by the pace, or by a key that is full. Or because
+ * they come with quality of service 0: some of them go with every connection that ends, as each does in a deployment.
+ */
+export function dropsOnPurpose({ flow, receivers }: BridgeConfig): boolean {
   const byLimit = (flow?.limits ?? []).some(({ enabled, on_exceed }) => enabled === true && on_exceed === "drop");
-  return byLimit || (flow?.outbound?.pace ?? "") !== "" || flow?.store?.on_full === "drop_oldest";
+  const byBudget = flow?.quota?.enabled === true && flow.quota.on_exhausted === "drop";
+  const loose = (receivers ?? []).some(({ topics }) => (topics ?? []).some(({ qos }) => (qos ?? 0) === 0));
+  return byLimit || byBudget || loose || (flow?.outbound?.pace ?? "") !== "" || flow?.store?.on_full === "drop_oldest";
 }

@@ -16,8 +16,8 @@ pub use bridge::{AdminKey, Bridge, Cluster, DeploymentMode, DrainCeiling, Eviden
 pub use commands::{CommandCorrelation, Commands};
 pub use drops::{DropLedgerOptions, Drops};
 pub use flow::{
-    AckHoldAction, Flow, FlowLimit, FlowStore, Inbound, LimitAction, LimitMode, LimitScope, OnFull, Outbound, Qos0OnFull, QuotaOptions,
-    QuotaOutage, Resume,
+    AckHoldAction, Flow, FlowLimit, FlowStore, Inbound, LimitAction, LimitMode, LimitScope, OnFull, Outbound, Qos0OnFull, QuotaExhausted,
+    QuotaOptions, QuotaOutage, Resume,
 };
 pub use policy::{AckAfter, Backoff, OnFailure, Policy};
 pub use processor::{FilterAction, FilterCondition, Mapping, Processor, ProcessorKind, ProcessorOptions, ValueType};

@@ -1,8 +1,8 @@
 //! The budget that the configuration says.
 
-use super::node::{NodeOptions, OutagePolicy};
+use super::node::{NodeOptions, OnExhausted, OutagePolicy};
 use super::row::Terms;
-use crate::config::model::{QuotaOptions, QuotaOutage};
+use crate::config::model::{QuotaExhausted, QuotaOptions, QuotaOutage};
 use crate::flow::Pairs;
 
 /// The terms of the budget, and the tokens of a draw; `None` where its rate is not one pair.
@@ -32,6 +32,11 @@ pub fn node_options(options: &QuotaOptions) -> Option<NodeOptions> {
             QuotaOutage::LocalShare => OutagePolicy::LocalShare,
             QuotaOutage::FailOpen => OutagePolicy::FailOpen { grace: options.outage_grace.get() },
             QuotaOutage::FailClosed => OutagePolicy::FailClosed,
+        },
+        on_exhausted: match options.on_exhausted {
+            QuotaExhausted::Hold => OnExhausted::Hold,
+            QuotaExhausted::Park => OnExhausted::Park,
+            QuotaExhausted::Drop => OnExhausted::Drop,
         },
         notice: options.notice.get(),
     })

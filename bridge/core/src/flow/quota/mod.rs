@@ -16,5 +16,5 @@ mod share;
 mod tests;
 
 pub use configured::{node_options, terms_of};
-pub use node::{BudgetSpent, Cause, Node, NodeCounters, NodeOptions, NodeStatus, OutagePolicy, QuotaCall, QuotaReply, Ticket};
+pub use node::{BudgetSpent, Cause, Node, NodeCounters, NodeOptions, NodeStatus, OnExhausted, OutagePolicy, QuotaCall, QuotaReply, Ticket};
 pub use row::{Draw, DrawRequest, Drawn, QuotaAnswer, QuotaRow, QuotaWrite, Terms};

@@ -42,8 +42,22 @@ pub struct NodeOptions {
     pub book_ahead: Duration,
     /// What is admitted while the store cannot be asked.
     pub outage: OutagePolicy,
+    /// What becomes of a charge that finds the budget spent.
+    pub on_exhausted: OnExhausted,
     /// How long the notice of a spent budget stands that nobody acknowledges.
     pub notice: Duration,
+}
+
+/// What becomes of a charge that finds the budget spent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnExhausted {
+    /// It waits.
+    #[default]
+    Hold,
+    /// What it is for is stored, and waits there.
+    Park,
+    /// What it is for is dropped.
+    Drop,
 }
 
 /// What was granted, until it is fetched.
@@ -246,6 +260,21 @@ impl Node {
         }
         self.settle(now, wall);
         self.granted.remove(&ticket).is_some()
+    }
+
+    /// Whether a charge waits because the budget is spent: the store was asked and did not have it, or it is still paying those that came before. While the store
+    /// cannot be asked nobody knows that.
+    #[must_use]
+    pub fn is_spent(&self, now: Instant, ticket: Ticket) -> bool {
+        let waits_behind = self.waiting.front().is_some_and(|(first, _)| *first != ticket);
+        let refused = self.booked.is_some() || self.dry_until.is_some_and(|until| now < until);
+        self.outage.is_none() && !self.waiting.is_empty() && (waits_behind || refused)
+    }
+
+    /// What becomes of a charge that finds the budget spent.
+    #[must_use]
+    pub const fn on_exhausted(&self) -> OnExhausted {
+        self.options.on_exhausted
     }
 
     /// The charge is not wanted any more. What was granted and not fetched stays with the node.

@@ -5,10 +5,16 @@ import type { Check } from "../check.ts";
 const UNSHARE_AFTER = "flow.inbound.unshare_after";
 /** The keep-alive where a session names none, in seconds. */
 const KEEP_ALIVE = 30;
+/** Messages that a broker may send ahead of acknowledgements where a session names no number. */
+const WINDOW = 500;
+/** What each of them takes at least, in bytes. */
+const WINDOW_MESSAGE = 1_024;
+const MAX_BUFFERED_BYTES = 16_777_216;
 const SECOND = 1_000_000_000n;
 
 export interface Inbound {
   unshare_after?: string;
+  max_buffered_bytes?: number;
   ack_hold_max?: string;
   ack_hold_action?: string;
   qos0_buffer_messages?: number;
@@ -18,9 +24,25 @@ export interface Inbound {
 }
 
 export function checkInbound(check: Check): void {
+  buffered(check);
   ackHold(check);
   qos0(check);
   unshare(check);
+}
+
+/** A window of small messages has to fit. */
+function buffered(check: Check): void {
+  const windows = (check.config.sessions ?? []).map((session) => session.options?.session?.receive_maximum || WINDOW);
+  const least = WINDOW_MESSAGE * Math.max(1, ...windows);
+  if ((check.config.flow?.inbound?.max_buffered_bytes ?? MAX_BUFFERED_BYTES) < least) {
+    check.error(
+      "E_MAX_BUFFERED_BYTES",
+      "flow.inbound.max_buffered_bytes",
+      `max_buffered_bytes is below ${least}, 1 KiB for each message that a broker may send ahead of acknowledgements`,
+      `write ${least} or more, or lower receive_maximum`,
+      ["sessions"],
+    );
+  }
 }
 
 function ackHold(check: Check): void {

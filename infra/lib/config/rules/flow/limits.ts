@@ -1,5 +1,6 @@
 /** Rules of `flow.limits`. */
 import type { Check } from "../check.ts";
+import { repeats } from "./loss.ts";
 import { checkPairs } from "./pairs.ts";
 
 export interface FlowLimit {
@@ -49,11 +50,7 @@ function action(check: Check, at: string, limit: FlowLimit): void {
       `${at}.scope`,
     ]);
   }
-  const receivers = check.config.receivers ?? [];
-  const repeats = receivers.some(
-    (receiver) => receiver.session_id === undefined || (receiver.topics ?? []).some((topic) => (topic.qos ?? 1) > 0),
-  );
-  if (chosen === "drop" && limit.allow_loss !== true && repeats) {
+  if (chosen === "drop" && limit.allow_loss !== true && repeats(check)) {
     check.error(
       "E_LIMIT_LOSS",
       path,

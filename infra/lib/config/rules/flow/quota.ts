@@ -1,6 +1,7 @@
 /** Rules of `flow.quota`. */
 import { isClustered, nanos, optionalNanos } from "../../model.ts";
 import type { Check } from "../check.ts";
+import { repeats } from "./loss.ts";
 import { checkPairs } from "./pairs.ts";
 
 export interface Quota {
@@ -16,6 +17,8 @@ export interface Quota {
   notice?: string;
   outage_policy?: "local_share" | "fail_open" | "fail_closed";
   outage_grace?: string;
+  on_exhausted?: "hold" | "park" | "drop";
+  allow_loss?: boolean;
 }
 
 const MOST = 1_000_000_000;
@@ -39,6 +42,7 @@ export function checkQuota(check: Check): void {
     }
   }
   times(check, quota);
+  exhausted(check, quota);
   if (quota.name !== undefined && (quota.name.length === 0 || Buffer.byteLength(quota.name) > 200)) {
     check.error("E_RANGE", "flow.quota.name", "out of range", "write a name of 1 to 200 bytes, or leave it out");
   }
@@ -80,6 +84,25 @@ function budget(check: Check, quota: Quota, rate: string): void {
       "a block is larger than the burst: it could never be drawn",
       "lower block_size, or raise burst",
       ["flow.quota.burst", "flow.quota.rate"],
+    );
+  }
+}
+
+function exhausted(check: Check, quota: Quota): void {
+  const path = "flow.quota.on_exhausted";
+  if (quota.on_exhausted === "park" && check.config.stores?.outbox === undefined) {
+    const remedy = "configure `stores.outbox`, or write `on_exhausted: hold`";
+    check.error("E_NO_OUTBOX", path, "what is parked is kept in the outbox, and there is none", remedy, [
+      "stores.outbox",
+    ]);
+  }
+  if (quota.on_exhausted === "drop" && quota.allow_loss !== true && repeats(check)) {
+    check.error(
+      "E_QUOTA_LOSS",
+      path,
+      "messages come that their source would repeat, and they would be acknowledged and dropped",
+      "write `on_exhausted: park` or `hold`, or permit it with `allow_loss: true`",
+      ["flow.quota.allow_loss", "receivers"],
     );
   }
 }

@@ -6,15 +6,44 @@ use core::time::Duration;
 
 /// Half of what AWS IoT documents as the time for which it repeats what is not acknowledged.
 const ACK_HOLD_MOST: Duration = Duration::from_secs(1_800);
+/// What a message of a window takes at least, in bytes.
+const WINDOW_MESSAGE: u64 = 1_024;
 const UNSHARE_AFTER: &str = "flow.inbound.unshare_after";
 /// What another process wrote of itself has to be readable by then.
 const LEAST: Duration = Duration::from_secs(2);
 const MOST: Duration = Duration::from_secs(3_600);
 
 pub(super) fn check(check: &mut Check<'_>) {
+    buffered(check);
     ack_hold(check);
     qos0(check);
     unshare(check);
+}
+
+/// A window of small messages has to fit; one of the largest only takes longer.
+fn buffered(check: &mut Check<'_>) {
+    const AT: &str = "flow.inbound.max_buffered_bytes";
+    let (config, most) = (check.config, check.config.flow.inbound.max_buffered_bytes);
+    let windows = || config.sessions.iter().map(|session| session.mqtt());
+    let least = windows().map(|mqtt| u64::from(mqtt.receive_maximum) * WINDOW_MESSAGE).max().unwrap_or(WINDOW_MESSAGE);
+    let largest = windows().map(|mqtt| u64::from(mqtt.receive_maximum).saturating_mul(u64::from(mqtt.max_packet_bytes))).max().unwrap_or(0);
+    if most < least {
+        check.error(
+            "E_MAX_BUFFERED_BYTES",
+            AT,
+            &["sessions"],
+            format!("max_buffered_bytes is below {least}, 1 KiB for each message that a broker may send ahead of acknowledgements"),
+            format!("write {least} or more, or lower receive_maximum"),
+        );
+    } else if most < largest && check.is_set(AT) {
+        check.warning(
+            "W_MAX_BUFFERED_BYTES",
+            AT,
+            &["sessions"],
+            format!("a window full of messages as large as may be takes {largest} bytes: before it is full, nothing more is read"),
+            "raise max_buffered_bytes, or lower receive_maximum or max_payload_bytes, where that is not meant",
+        );
+    }
 }
 
 fn ack_hold(check: &mut Check<'_>) {
@@ -128,5 +157,34 @@ fn unshare(check: &mut Check<'_>) {
             "no other process could take over the share: that needs a clustered bridge with a `$share/` filter on a session that is not exclusive",
             "remove it, or write `deployment_mode: clustered` and `$share/GROUP/FILTER`",
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+    use crate::config::{Source, load};
+
+    /// The codes of what is wrong, and of what is only odd.
+    fn codes(bytes: Option<u64>) -> (Vec<&'static str>, Vec<&'static str>) {
+        let mut text = include_str!("../../../../../../tests/fixtures/valid/standalone_sqlite.yaml").to_owned();
+        if let Some(bytes) = bytes {
+            text.push_str(&format!("flow: {{ inbound: {{ max_buffered_bytes: {bytes} }} }}\n"));
+        }
+        match load(&[Source { name: "s", text: &text }], &|_| None) {
+            Ok(loaded) => (Vec::new(), loaded.warnings.iter().map(|fault| fault.code).collect()),
+            Err(faults) => (faults.iter().filter(|fault| fault.is_error()).map(|fault| fault.code).collect(), Vec::new()),
+        }
+    }
+
+    /// 500 messages ahead of acknowledgements, each of 384 KiB at most.
+    #[test]
+    fn a_window_of_small_messages_fits_and_one_of_large_ones_is_told() {
+        let odd = "W_MAX_BUFFERED_BYTES";
+        assert_eq!(codes(Some(511_999)).0, ["E_MAX_BUFFERED_BYTES"]);
+        for (bytes, told) in [(Some(512_000), true), (Some(196_607_999), true), (Some(196_608_000), false), (None, false)] {
+            let (errors, warnings) = codes(bytes);
+            assert_eq!((errors, warnings.contains(&odd)), (Vec::new(), told), "{bytes:?}");
+        }
     }
 }

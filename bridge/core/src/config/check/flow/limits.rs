@@ -79,10 +79,7 @@ fn action(check: &mut Check<'_>, at: &str, limit: &FlowLimit) {
             "configure `stores.outbox`, or write `on_exceed: hold`",
         ),
         LimitAction::Drop if !limit.allow_loss => {
-            let repeats = |receiver: &crate::config::model::Receiver| {
-                receiver.session_id.is_none() || receiver.topics.iter().any(|topic| topic.qos > 0)
-            };
-            if config.receivers.iter().any(repeats) {
+            if config.receivers.iter().any(super::repeats) {
                 check.error(
                     "E_LIMIT_LOSS",
                     &path,

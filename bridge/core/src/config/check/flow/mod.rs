@@ -7,6 +7,7 @@ mod quota;
 mod store;
 
 use super::Check;
+use crate::config::model::Receiver;
 use crate::flow::{Pairs, PairsError};
 
 pub(super) fn check(check: &mut Check<'_>) {
@@ -15,6 +16,11 @@ pub(super) fn check(check: &mut Check<'_>) {
     quota::check(check);
     outbound::check(check);
     store::check(check);
+}
+
+/// Whether messages come by a receiver that their source would repeat.
+fn repeats(receiver: &Receiver) -> bool {
+    receiver.session_id.is_none() || receiver.topics.iter().any(|topic| topic.qos > 0)
 }
 
 /// Pairs that can be read, and that all matter.

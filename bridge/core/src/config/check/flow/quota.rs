@@ -1,7 +1,7 @@
 //! Rules of `flow.quota`.
 
 use super::{Check, pairs};
-use crate::config::model::QuotaOutage;
+use crate::config::model::{QuotaExhausted, QuotaOutage};
 use crate::flow::{MAX_COUNT, quota};
 use core::time::Duration;
 
@@ -28,6 +28,7 @@ pub(super) fn check(check: &mut Check<'_>) {
         }
     }
     times(check);
+    exhausted(check);
     if options.name.as_deref().is_some_and(|name| name.is_empty() || name.len() > 200) {
         check.error("E_RANGE", "flow.quota.name", &[], "out of range", "write a name of 1 to 200 bytes, or leave it out");
     }
@@ -73,6 +74,28 @@ fn budget(check: &mut Check<'_>) {
             "a block is larger than the burst: it could never be drawn",
             "lower block_size, or raise burst",
         );
+    }
+}
+
+fn exhausted(check: &mut Check<'_>) {
+    const ON_EXHAUSTED: &str = "flow.quota.on_exhausted";
+    let (config, options) = (check.config, &check.config.flow.quota);
+    match options.on_exhausted {
+        QuotaExhausted::Park if config.stores.outbox.is_none() => check.error(
+            "E_NO_OUTBOX",
+            ON_EXHAUSTED,
+            &["stores.outbox"],
+            "what is parked is kept in the outbox, and there is none",
+            "configure `stores.outbox`, or write `on_exhausted: hold`",
+        ),
+        QuotaExhausted::Drop if !options.allow_loss && config.receivers.iter().any(super::repeats) => check.error(
+            "E_QUOTA_LOSS",
+            ON_EXHAUSTED,
+            &["flow.quota.allow_loss", "receivers"],
+            "messages come that their source would repeat, and they would be acknowledged and dropped",
+            "write `on_exhausted: park` or `hold`, or permit it with `allow_loss: true`",
+        ),
+        QuotaExhausted::Hold | QuotaExhausted::Park | QuotaExhausted::Drop => {}
     }
 }
 

@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Inbound {
+    /// How many bytes of each session may have been received and be neither acknowledged nor, of quality of service 0, done with. While that much is, nothing more is read from
+    /// the broker, but for what one read brings; the keep-alive goes on. At least 1 KiB for each message of the largest `receive_maximum`.
+    pub max_buffered_bytes: u64,
     /// For how long a limit may hold the acknowledgement of a message; at most 30m. 0s: not at all. What `ack_hold_action` says happens then; `disconnect` needs a time. A destination or a store that stands still is waited for as long as it takes, whatever this says.
     pub ack_hold_max: Span,
     /// What happens to a message that was held for `ack_hold_max`. Without an outbox, and with `direct_hold`, it stays held where nothing is written here.
@@ -33,6 +36,7 @@ pub struct Inbound {
 impl Default for Inbound {
     fn default() -> Self {
         Self {
+            max_buffered_bytes: 16 * 1024 * 1024,
             ack_hold_max: Span::secs(60),
             ack_hold_action: AckHoldAction::Park,
             qos0_buffer_messages: 1_000,

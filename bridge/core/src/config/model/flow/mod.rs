@@ -9,7 +9,7 @@ mod store;
 pub use inbound::{AckHoldAction, Inbound, Qos0OnFull};
 pub use limits::{FlowLimit, LimitAction, LimitMode, LimitScope};
 pub use outbound::{Outbound, Resume};
-pub use quota::{QuotaOptions, QuotaOutage};
+pub use quota::{QuotaExhausted, QuotaOptions, QuotaOutage};
 pub use store::{FlowStore, OnFull};
 
 use schemars::JsonSchema;

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// One budget for everything that all processes of the bridge take in. A message costs one, and one more for each of its destinations; all of that is
-/// charged before anything of it is stored, sent or acknowledged. While the budget is spent messages wait, not acknowledged. What is stored is never
+/// charged before anything of it is stored, sent or acknowledged, unless `on_exhausted: park` says that it may be stored first. What is stored and paid is never
 /// charged again, however often it is sent.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -34,6 +34,10 @@ pub struct QuotaOptions {
     pub outage_policy: QuotaOutage,
     /// `outage_policy: fail_open`: for how long everything is admitted.
     pub outage_grace: Span,
+    /// What becomes of a message while the budget is spent. While its store is away, or the outbox is, messages wait whatever this says.
+    pub on_exhausted: QuotaExhausted,
+    /// Permits `on_exhausted: drop` where messages come that their source would repeat.
+    pub allow_loss: bool,
     /// How long the notice of a spent budget stands that nobody acknowledges.
     pub notice: Span,
 }
@@ -53,9 +57,25 @@ impl Default for QuotaOptions {
             book_ahead: Span::secs(1),
             outage_policy: QuotaOutage::LocalShare,
             outage_grace: Span::secs(30),
+            on_exhausted: QuotaExhausted::Hold,
+            allow_loss: false,
             notice: Span::secs(300),
         }
     }
+}
+
+/// What becomes of a message while the budget is spent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum QuotaExhausted {
+    /// It waits, not acknowledged, and so does everything that comes after it by the same session.
+    #[default]
+    Hold,
+    /// It is kept in the outbox and acknowledged, and sent once all of it is charged; those that came first are charged first. As many are parked as the memory has room for, then what comes
+    /// is held. So is a message that goes by a route with `direct_hold`, which no outbox has.
+    Park,
+    /// It is acknowledged and dropped, and counted.
+    Drop,
 }
 
 /// What is admitted while the budget's store is away.

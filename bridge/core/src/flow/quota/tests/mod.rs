@@ -4,7 +4,8 @@ mod trials;
 mod vectors;
 
 use super::{
-    Draw, DrawRequest, Drawn, Node, NodeOptions, OutagePolicy, QuotaAnswer, QuotaCall, QuotaReply, QuotaRow, QuotaWrite, Terms, Ticket,
+    Draw, DrawRequest, Drawn, Node, NodeOptions, OnExhausted, OutagePolicy, QuotaAnswer, QuotaCall, QuotaReply, QuotaRow, QuotaWrite,
+    Terms, Ticket,
 };
 use crate::outcome::{Fault, FaultCode, Outcome};
 use crate::units::{Instant, UnixMillis};
@@ -34,6 +35,7 @@ fn options() -> NodeOptions {
         probe_interval: millis(1_000),
         book_ahead: Duration::ZERO,
         outage: OutagePolicy::FailClosed,
+        on_exhausted: OnExhausted::Hold,
         notice: Duration::from_secs(300),
     }
 }

@@ -43,6 +43,7 @@ impl Trial {
             probe_interval: millis(100 + below(900)),
             book_ahead: millis([0, 300, 1_000][usize::try_from(below(3)).unwrap()]),
             outage: if below(2) == 0 { OutagePolicy::LocalShare } else { OutagePolicy::FailClosed },
+            on_exhausted: OnExhausted::Hold,
             notice: Duration::from_secs(300),
         };
         let nodes = usize::try_from(1 + below(10)).unwrap();
