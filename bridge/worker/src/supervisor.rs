@@ -4,10 +4,13 @@
 //! the monitor closes. A second signal ends everything at once: nothing is lost by it, more may be delivered twice.
 
 use crate::adoption::{Adoption, run_and_retire};
+use crate::commands::CommandGateway;
+use crate::commands::api::CommandDesk as _;
 use crate::control::Control;
 use crate::drop_ledger::LedgerKeeper;
 use crate::fleet::FleetReader;
 use crate::http::admin::{self, Admin};
+use crate::http::commands::STORE_PATIENCE;
 use crate::http::listeners::Listeners;
 use crate::http::monitor::Monitor;
 use crate::http::serve::{Bounds, serve_with};
@@ -33,6 +36,9 @@ use tracing::{Instrument as _, error, info, warn};
 
 /// What closing the monitor and writing the last metrics may take on top of everything else.
 const LAST_RITES: Duration = Duration::from_secs(2);
+
+/// The share of a stop's time that commands under way may take to settle: the rest is for closing their connections.
+const SHARE_OF_COMMANDS: f64 = 0.5;
 
 /// The same signal again so soon is one signal: `timeout` and process managers signal a process and its group.
 const ONE_SIGNAL: Duration = Duration::from_millis(100);
@@ -68,6 +74,8 @@ pub struct Program {
     pub sessions: Vec<SessionParts>,
     /// Takes care of logs that other processes leave behind.
     pub adoption: Option<Adoption>,
+    /// Takes commands to devices, where that is configured.
+    pub commands: Option<CommandGateway>,
     /// The monitor.
     pub monitor: Monitor,
     /// The admin interface.
@@ -118,6 +126,7 @@ pub async fn run(program: Program, mut signals: Signals) -> End {
     let Program {
         sessions,
         adoption,
+        commands,
         monitor,
         admin,
         listeners,
@@ -159,7 +168,9 @@ pub async fn run(program: Program, mut signals: Signals) -> End {
         services.spawn(emf::run(exporter, collector, quit.clone()));
     }
     if let Some((transport, listener)) = transport {
-        services.spawn(transport.serve(listener, Bounds::of_posts(), quit.clone()));
+        let waits = commands.as_ref().map(|gateway| gateway.limits().sync_wait_max.saturating_add(STORE_PATIENCE));
+        let bounds = waits.map_or_else(Bounds::of_posts, |waits| Bounds::of_posts().for_requests_of(waits));
+        services.spawn(transport.serve(listener, bounds, quit.clone()));
     }
     services.spawn(secrets.run(quit.clone()));
     if let Some(membership) = membership {
@@ -185,6 +196,14 @@ pub async fn run(program: Program, mut signals: Signals) -> End {
     if let Some(adoption) = adoption {
         loops.spawn(async {
             adoption.run().await;
+            Ok(SessionEnd::Clean)
+        });
+    }
+    if let Some(gateway) = commands {
+        let stop = stop.clone();
+        loops.spawn(async move {
+            stop.cancelled().await;
+            gateway.stop(shutdown_timeout.mul_f64(SHARE_OF_COMMANDS)).await;
             Ok(SessionEnd::Clean)
         });
     }

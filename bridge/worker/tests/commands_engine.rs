@@ -13,7 +13,9 @@ use causeway_local::memory::MemoryCommands;
 use causeway_ports::fake::FakeBroker;
 use causeway_ports::{Publication, PublishAnswer, Publisher, SystemClock};
 use causeway_worker::commands::api::{CommandDesk, CommandLimits, Order};
-use causeway_worker::commands::{CommandCounts, CommandGateway, DIRECT_RECEIVER, EngineOptions, EnginePorts, NOTIFY_RECEIVER, SHARED_RECEIVER};
+use causeway_worker::commands::{
+    CommandCounts, CommandGateway, DIRECT_RECEIVER, EngineOptions, EnginePorts, NOTIFY_RECEIVER, SHARED_RECEIVER,
+};
 use core::time::Duration;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};

@@ -149,7 +149,11 @@ impl World {
         };
         let quit = CancellationToken::new();
         let task = tokio::spawn(control.run(quit.clone()));
-        Running { collector: Collector { metrics, status, outbox: None, queues: Vec::new(), topics: Vec::new() }, quit, task }
+        Running {
+            collector: Collector { metrics, status, outbox: None, queues: Vec::new(), topics: Vec::new(), commands: None },
+            quit,
+            task,
+        }
     }
 }
 

@@ -193,6 +193,27 @@ pub enum Why {
     Ended,
 }
 
+impl Why {
+    /// All of them.
+    pub const ALL: [Self; 8] =
+        [Self::Known, Self::SameAnswer, Self::OtherAnswer, Self::TooLate, Self::NotTheTarget, Self::NotDue, Self::OnItsWay, Self::Ended];
+
+    /// The name in metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Known => "known",
+            Self::SameAnswer => "same_answer",
+            Self::OtherAnswer => "other_answer",
+            Self::TooLate => "too_late",
+            Self::NotTheTarget => "not_the_target",
+            Self::NotDue => "not_due",
+            Self::OnItsWay => "on_its_way",
+            Self::Ended => "ended",
+        }
+    }
+}
+
 /// What housekeeping does about a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sweep {

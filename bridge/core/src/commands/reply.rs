@@ -66,6 +66,9 @@ pub enum IgnoredReply {
 }
 
 impl IgnoredReply {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::UnknownTopic, Self::NoCorrelation, Self::Malformed, Self::UnknownStatus];
+
     /// The name in metrics and logs.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

@@ -282,6 +282,7 @@ impl Config {
             ("http.hint_token", &self.http.hint_token),
             ("http.monitor_api_key", &self.http.monitor_api_key),
             ("http.admin_api_key", &self.http.admin_api_key),
+            ("commands.token", &self.commands.token),
         ];
         let keys = keys.into_iter().map(|(field, key)| (field.to_owned(), key.as_ref()));
         logins.chain(posts.chain(named).chain(keys).filter_map(|(field, key)| Some((field, SecretPlace::of(key?)?)))).collect()

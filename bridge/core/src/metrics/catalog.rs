@@ -219,6 +219,30 @@ catalog! {
             "Messages that no receiver asks for, held back unacknowledged for unmatched_grace after connecting.";
         MqttQos0Dropped = Counter Count [Session] "mqtt_qos0_dropped_total" "MQTTQoS0Dropped"
             "Messages of quality of service 0 that found no room.";
+        CommandsAccepted = Counter Count [] "commands_accepted_total" "CommandsAccepted"
+            "Commands to devices that were recorded here.";
+        CommandsEnded = Counter Count [CommandState] "commands_ended_total" "CommandsEnded"
+            "Commands that were given here and ended, by their state; one that timed out and is answered late counts in both.";
+        CommandsPending = Gauge Count [] "commands_pending" "CommandsPending"
+            "Commands that were given here and are not over.";
+        CommandsWaiting = Gauge Count [] "commands_waiting" "CommandsWaiting"
+            "Callers whose request waits for the end of a command.";
+        CommandReplies = Counter Count [ReplyPath, ReplyResult] "command_replies_total" "CommandReplies"
+            "Replies of devices, by the subscription that brought them and by what they changed. Each reply comes by both, so that half of them say what is known. not_the_target: somebody answers for another device.";
+        CommandRepliesLate = Counter Count [] "command_replies_late_total" "CommandRepliesLate"
+            "Replies that counted although their command had timed out.";
+        CommandRepliesIgnored = Counter Count [IgnoredReply] "command_replies_ignored_total" "CommandRepliesIgnored"
+            "Messages on the topics of replies that are none.";
+        CommandOrphans = Counter Count [] "command_orphans_total" "CommandOrphans"
+            "Replies that name a command of which no row is known.";
+        CommandNotices = Counter Count [Awaited] "command_notices_total" "CommandNotices"
+            "Notices of other replicas that a command is over, by whether somebody waits for it here.";
+        CommandConflicts = Counter Count [] "command_conflicts_total" "CommandConflicts"
+            "Writes that another replica was faster with; each is decided anew.";
+        CommandStoreFaults = Counter Count [] "command_store_faults_total" "CommandStoreFaults"
+            "Calls to stores.commands that failed; each is tried again.";
+        CommandPublishFaults = Counter Count [] "command_publish_faults_total" "CommandPublishFaults"
+            "Commands and notices that could not be published; a command is tried again until its time is over.";
         Live = Gauge None [] "live" "Live"
             "1 while every owner loop, source and drain makes progress.";
         Uptime = Gauge Seconds [] "uptime_seconds" "Uptime"

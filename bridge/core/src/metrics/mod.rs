@@ -7,6 +7,8 @@ pub mod emf;
 
 pub use catalog::{CATALOG, Metric};
 
+use crate::commands::gateway::Path;
+use crate::commands::{IgnoredReply, State, Why};
 use crate::drops::{Direction, DropOutcome, DropReason, FilterCause};
 use crate::flow::Reason;
 use crate::flow::quota::NodeCounters;
@@ -135,7 +137,20 @@ pub enum Label {
     Forced,
     /// The reason in an acknowledgement.
     PeerCode,
+    /// Where a command stands.
+    CommandState,
+    /// By which subscription a reply came.
+    ReplyPath,
+    /// What a reply changed.
+    ReplyResult,
+    /// Why a message on the topics of replies is none.
+    IgnoredReply,
+    /// Whether somebody waits for what was told.
+    Awaited,
 }
+
+/// A reply that counts, as [`Label::ReplyResult`] has it.
+pub const REPLY_COUNTS: &str = "counts";
 
 impl Label {
     /// The label's name on `/metrics`.
@@ -160,6 +175,11 @@ impl Label {
             Self::DrawFailure => "cause",
             Self::Forced => "forced",
             Self::PeerCode => "code",
+            Self::CommandState => "state",
+            Self::ReplyPath => "path",
+            Self::ReplyResult => "result",
+            Self::IgnoredReply => "reason",
+            Self::Awaited => "awaited",
         }
     }
 
@@ -185,6 +205,11 @@ impl Label {
             Self::DrawFailure => "Cause",
             Self::Forced => "Forced",
             Self::PeerCode => "Code",
+            Self::CommandState => "State",
+            Self::ReplyPath => "Path",
+            Self::ReplyResult => "Result",
+            Self::IgnoredReply => "Reason",
+            Self::Awaited => "Awaited",
         }
     }
 
@@ -205,7 +230,11 @@ impl Label {
             Self::FailoverCause => Some(FailoverCause::ALL.iter().map(|cause| cause.as_str()).collect()),
             Self::FailoverStart => Some(FailoverStart::ALL.iter().map(|start| start.as_str()).collect()),
             Self::PostResult => Some(PostResult::ALL.iter().map(|result| result.as_str()).collect()),
-            Self::Forced => Some(vec!["false", "true"]),
+            Self::Forced | Self::Awaited => Some(vec!["false", "true"]),
+            Self::CommandState => Some(State::ALL.iter().map(|state| state.as_str()).collect()),
+            Self::ReplyPath => Some(Path::ALL.iter().map(|path| path.as_str()).collect()),
+            Self::ReplyResult => Some(core::iter::once(REPLY_COUNTS).chain(Why::ALL.iter().map(|why| why.as_str())).collect()),
+            Self::IgnoredReply => Some(IgnoredReply::ALL.iter().map(|why| why.as_str()).collect()),
             Self::PeerCode => Some(PEER_CODES.iter().map(|(_, name)| *name).collect()),
             Self::UnknownOwner => Some(Unknown::ALL.iter().map(|why| why.as_str()).collect()),
             Self::DrawResult => Some(NodeCounters::DRAW_RESULTS.to_vec()),

@@ -90,7 +90,7 @@ impl Session {
     }
 
     /// Has the client write something before a pause, unless it has done so lately: during one it does not.
-    fn ping_before_pause(&mut self, now: Instant) {
+    pub(super) fn ping_before_pause(&mut self, now: Instant) {
         let Some(keep_alive) = self.timers.keep_alive else { return };
         if now >= self.timers.outgoing + keep_alive / 2 && self.client.try_unsubscribe(Unsubscriptions::probe_filter()).is_ok() {
             self.unsubscriptions.probe_queued();

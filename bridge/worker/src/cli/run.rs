@@ -5,6 +5,7 @@ use super::{ConfigArgs, load};
 use crate::control::{Control, Singleton, WatchedSession};
 use crate::drop_ledger::{LedgerKeeper, LedgerView};
 use crate::hints::HintBoard;
+use crate::http::commands::CommandPort;
 use crate::http::origins::Origins;
 use crate::http::posts::PostBoard;
 use crate::http::{self, admin::Admin, listeners::Listeners, monitor::Monitor, transport::Transport};
@@ -26,7 +27,7 @@ use causeway_core::config::{Config, Loaded};
 use causeway_core::flow::capacity;
 use causeway_core::outcome::{Fault, FaultClass, FaultCode};
 use causeway_core::timing::Nanos;
-use causeway_ports::{DropLedger, Leases, MemberRecord, Sink, SystemClock};
+use causeway_ports::{Leases, MemberRecord, Sink, SystemClock};
 use clap::{Args, ValueEnum};
 use core::time::Duration;
 use futures_util::future::join_all;
@@ -94,7 +95,15 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
     let sinks = wiring::sinks(config, aws.as_ref(), &secrets)?;
     preflight(&stores, &sinks).await?;
     if let Some((ledger, _)) = &ledger {
-        preflight_ledger(&**ledger).await?;
+        preflight_one("stores.ledger", ledger.probe()).await?;
+    }
+    // Workers take commands; control stands by for the owners of sessions.
+    let command_store = match args.role {
+        Role::Worker if config.commands.enabled => StoreSet::open_commands(config, aws.as_ref(), Purpose::Run)?,
+        Role::Worker | Role::Control => None,
+    };
+    if let Some(store) = &command_store {
+        preflight_one("stores.commands", store.probe()).await?;
     }
 
     let clock = Arc::new(SystemClock);
@@ -120,7 +129,8 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
     let key = process.monitor_key.as_ref().map(|key| wiring::secret_token("http.monitor_api_key", key, &secrets)).transpose()?;
     let hint_token = process.hint_token.as_ref().map(|token| wiring::secret_token("http.hint_token", token, &secrets)).transpose()?;
     let posts = wiring::post_board(&process.posts, &process.proxies, &sessions, &shared)?;
-    let transport = transport.map(|listener| (transport_of(hint_token, posts, &shared.hints), listener));
+    let (gateway, command_port) = wiring::command_gateway(config, command_store, &process.proxies, &shared)?.unzip();
+    let transport = transport.map(|listener| (transport_of(hint_token, posts, command_port, &shared.hints), listener));
     let adoption = wiring::adoption(config, &mut sessions, &shared);
     let membership = stores.leases.clone().zip(process.member_interval);
     let membership = membership.map(|(leases, interval)| membership_of(leases, interval, &process.bridge, args.role, &shared));
@@ -162,7 +172,7 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
         }
     };
     let (topics, queues) = sinks.into_iter().partition(|(id, _)| config.sender(id).is_some_and(|sender| sender.session_id.is_some()));
-    let collector = Collector { metrics, status: status.clone(), outbox: stores.outbox.clone(), queues, topics };
+    let collector = Collector { metrics, status: status.clone(), outbox: stores.outbox.clone(), queues, topics, commands: gateway.clone() };
     let exporter = process.embedded_metrics.then(|| Exporter::new(&process.bridge, &instance_id));
     info!(bridge = %process.bridge, instance = %instance_id, version = env!("CARGO_PKG_VERSION"), sessions = sessions.len(), monitor = %process.monitor_addr, "starting");
     log_budgets(config);
@@ -170,6 +180,7 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
     let program = Program {
         sessions,
         adoption,
+        commands: gateway,
         monitor: Monitor::new(collector.clone(), wiring::topology(config), None)
             .keyed(key)
             .with_fleet(fleet)
@@ -200,12 +211,15 @@ pub async fn execute(args: RunArgs) -> Result<ExitCode, CliError> {
 }
 
 /// What comes in by the transport port.
-fn transport_of(hint_token: Option<Token>, posts: Option<PostBoard>, hints: &HintBoard) -> Transport {
-    let transport = hint_token.map_or_else(Transport::default, |token| Transport::new(hints.clone(), token));
-    match posts {
-        Some(posts) => transport.with_posts(posts),
-        None => transport,
+fn transport_of(hint_token: Option<Token>, posts: Option<PostBoard>, commands: Option<CommandPort>, hints: &HintBoard) -> Transport {
+    let mut transport = hint_token.map_or_else(Transport::default, |token| Transport::new(hints.clone(), token));
+    if let Some(posts) = posts {
+        transport = transport.with_posts(posts);
     }
+    if let Some(commands) = commands {
+        transport = transport.with_commands(commands);
+    }
+    transport
 }
 
 /// This process among the members of its bridge.
@@ -335,13 +349,13 @@ async fn preflight(stores: &StoreSet, sinks: &[(String, Arc<dyn Sink>)]) -> Resu
     if errors.is_empty() { Ok(()) } else { Err(errors.into()) }
 }
 
-/// The same for the ledger of drops.
-async fn preflight_ledger(ledger: &dyn DropLedger) -> Result<(), CliError> {
-    match bounded(ledger.probe()).await {
+/// The same for one store more.
+async fn preflight_one(part: &str, probe: impl Future<Output = Result<(), Fault>>) -> Result<(), CliError> {
+    match bounded(probe).await {
         Ok(()) => Ok(()),
-        Err(fault) if fault.code.class() == FaultClass::Permanent => Err(WiringError::of("stores.ledger", &fault).into()),
+        Err(fault) if fault.code.class() == FaultClass::Permanent => Err(WiringError::of(part, &fault).into()),
         Err(fault) => {
-            warn!(part = "stores.ledger", code = fault.code.as_str(), detail = %fault.detail, "not reachable yet; it is tried again");
+            warn!(part, code = fault.code.as_str(), detail = %fault.detail, "not reachable yet; it is tried again");
             Ok(())
         }
     }

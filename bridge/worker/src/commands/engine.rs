@@ -60,6 +60,12 @@ pub struct CommandGateway {
     inner: Arc<Inner>,
 }
 
+impl core::fmt::Debug for CommandGateway {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("CommandGateway").field("limits", &self.inner.limits).finish_non_exhaustive()
+    }
+}
+
 struct Inner {
     /// Not bounded: callers are, by the listener, and who goes away must always be told of.
     calls: mpsc::UnboundedSender<Call>,

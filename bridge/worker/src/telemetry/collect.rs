@@ -1,10 +1,13 @@
 //! Takes into the metrics what is counted elsewhere: by the owner loops, by the adapters, by the operating system.
 
 use super::Metrics;
+use crate::commands::CommandGateway;
 use crate::parts::NamedSinks;
 use crate::status::{BridgeStatus, QuotaStatus, RouteStatus, SessionStatus, StatusBoard};
+use causeway_core::commands::gateway::Path;
+use causeway_core::commands::{IgnoredReply, State, Why};
 use causeway_core::flow::Reason;
-use causeway_core::metrics::{Kind, Metric, PEER_CODES};
+use causeway_core::metrics::{Kind, Metric, PEER_CODES, REPLY_COUNTS};
 use causeway_core::units::UnixMillis;
 use causeway_ports::Outbox;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,6 +26,8 @@ pub struct Collector {
     pub queues: NamedSinks,
     /// The topics by sender id, for what was published.
     pub topics: NamedSinks,
+    /// The gateway of commands, where commands are taken.
+    pub commands: Option<CommandGateway>,
 }
 
 impl core::fmt::Debug for Collector {
@@ -45,7 +50,35 @@ impl Collector {
         self.fleet(&status);
         self.flow(&status.sessions);
         self.adapters();
+        self.commands();
         status
+    }
+
+    fn commands(&self) {
+        let Some(gateway) = &self.commands else { return };
+        let counts = gateway.counters().snapshot();
+        self.set(Metric::CommandsAccepted, &[], counts.accepted);
+        self.set(Metric::CommandsPending, &[], counts.pending as u64);
+        self.set(Metric::CommandsWaiting, &[], counts.waiting as u64);
+        self.set(Metric::CommandRepliesLate, &[], counts.late);
+        self.set(Metric::CommandOrphans, &[], counts.orphans);
+        self.set(Metric::CommandConflicts, &[], counts.conflicts);
+        self.set(Metric::CommandStoreFaults, &[], counts.store_faults);
+        self.set(Metric::CommandPublishFaults, &[], counts.publish_faults);
+        self.set(Metric::CommandNotices, &["true"], counts.notified_awaited);
+        self.set(Metric::CommandNotices, &["false"], counts.notified_other);
+        for state in State::ALL {
+            self.set(Metric::CommandsEnded, &[state.as_str()], counts.ended.get(&state).copied().unwrap_or(0));
+        }
+        for why in IgnoredReply::ALL {
+            self.set(Metric::CommandRepliesIgnored, &[why.as_str()], counts.ignored.get(&why).copied().unwrap_or(0));
+        }
+        for path in Path::ALL {
+            for why in core::iter::once(None).chain(Why::ALL.map(Some)) {
+                let result = why.map_or(REPLY_COUNTS, Why::as_str);
+                self.set(Metric::CommandReplies, &[path.as_str(), result], counts.replies.get(&(path, why)).copied().unwrap_or(0));
+            }
+        }
     }
 
     fn set(&self, metric: Metric, labels: &[&str], value: u64) {

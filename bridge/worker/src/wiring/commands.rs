@@ -1,12 +1,20 @@
 //! Commands to devices: what their gateway is built from.
 
-use super::source::{MqttPlan, mqtt_plan};
-use super::WiringError;
-use crate::commands::api::CommandLimits;
-use causeway_core::commands::{Correlation, Rules, Topics};
+use super::source::{MqttPlan, mqtt_plan, starter};
+use super::{Shared, WiringError, secret_token};
+use crate::commands::api::{CommandDesk, CommandLimits};
+use crate::commands::{CommandGateway, DIRECT_RECEIVER, EngineOptions, EnginePorts, NOTIFY_RECEIVER, SHARED_RECEIVER};
+use crate::http::commands::CommandPort;
+use causeway_core::commands::gateway::GatewayOptions;
+use causeway_core::commands::{Correlation, ReplyReader, Rules, Topics};
 use causeway_core::config::model::Session;
 use causeway_core::config::{Config, Secret};
+use causeway_core::drain::retry::Backoff;
+use causeway_core::proxies::Proxies;
+use causeway_mqtt::{Marks, MqttPublisher, PublisherOptions, SinglePublisher, Subscription};
+use causeway_ports::Commands;
 use core::time::Duration;
+use std::sync::Arc;
 
 /// The place in the configuration.
 pub(super) const PART: &str = "commands";
@@ -14,6 +22,15 @@ pub(super) const PART: &str = "commands";
 const TIMEOUTS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(43_200));
 /// A packet is larger than its payload by topic and properties.
 const PACKET_ROOM: usize = 128 * 1_024;
+
+/// Commands that are entrusted to the broker at a time; many brokers announce that they take fewer.
+const WINDOW: u16 = 1_000;
+/// How long one publishing may take before it counts as failed, and is tried again.
+const PUBLISH_TIMEOUT: Duration = Duration::from_secs(10);
+/// The pause after the broker said that a quota is exceeded.
+const THROTTLED: Duration = Duration::from_secs(1);
+/// Pauses between attempts of what failed: a caller waits.
+const BACKOFF: Backoff = Backoff { initial: Duration::from_millis(100), max: Duration::from_secs(5), multiplier: 2.0, jitter: 0.25 };
 
 /// What the gateway of commands is built from.
 #[derive(Clone, Debug)]
@@ -99,6 +116,70 @@ fn connection(config: &Config, session: &Session, suffix: &str) -> Result<MqttPl
     plan.options.will = None;
     plan.options.subscriptions.clear();
     Ok(plan)
+}
+
+/// The gateway of commands on its store, started, and the way in to it; `None` where no commands are taken. Needs a Tokio runtime.
+///
+/// # Errors
+/// What cannot be built.
+pub fn gateway(
+    config: &Config,
+    store: Option<Arc<dyn Commands>>,
+    proxies: &Proxies,
+    shared: &Shared,
+) -> Result<Option<(CommandGateway, CommandPort)>, WiringError> {
+    let Some((plan, store)) = CommandsPlan::of(config)?.zip(store) else { return Ok(None) };
+    let token = secret_token("commands.token", &plan.token, &shared.secrets)?;
+    let gateway = plan.start(store, shared)?;
+    let port = CommandPort::new(Arc::new(gateway.clone()) as Arc<dyn CommandDesk>, token, proxies.clone(), Arc::clone(&shared.clock));
+    Ok(Some((gateway, port)))
+}
+
+impl CommandsPlan {
+    fn start(self, store: Arc<dyn Commands>, shared: &Shared) -> Result<CommandGateway, WiringError> {
+        // Nobody else has this number, and a process that starts again is another instance: nobody waits there for what its predecessor asked.
+        let instance = format!("{:016x}", shared.nonce);
+        let mut listening = self.listening.named(PART, &shared.secrets)?;
+        listening.subscriptions = subscriptions(&self.topics, &self.broadcast, &instance);
+        listening.validate().map_err(|error| WiringError::new(PART, error.code(), error.to_string()))?;
+        let publishing =
+            PublisherOptions { connection: self.publishing.named(PART, &shared.secrets)?, window: WINDOW, marks: Marks::default() };
+        let publisher =
+            MqttPublisher::start(publishing, shared.nonce).map_err(|error| WiringError::new(PART, error.code(), error.to_string()))?;
+        let options = EngineOptions {
+            gateway: GatewayOptions {
+                instance: instance.clone(),
+                rules: self.rules,
+                max_pending_per_target: self.max_pending_per_target,
+                ordered: self.ordered,
+                replay: self.replay,
+                backoff: BACKOFF,
+                jitter_seed: shared.nonce,
+            },
+            reader: ReplyReader {
+                topics: self.topics,
+                broadcast_topic: self.broadcast,
+                instance,
+                correlation: self.correlation,
+                max_response_bytes: self.max_response_bytes,
+            },
+            qos: self.qos,
+            limits: self.limits,
+        };
+        let ports = EnginePorts {
+            store,
+            publisher: Arc::new(SinglePublisher::new(publisher, PUBLISH_TIMEOUT, THROTTLED)),
+            clock: Arc::clone(&shared.clock),
+        };
+        Ok(CommandGateway::start(options, ports, starter(listening)(None)))
+    }
+}
+
+/// What this process listens to: its own replies, its share of everybody's, and what the others tell.
+fn subscriptions(topics: &Topics, broadcast: &str, instance: &str) -> Vec<Subscription> {
+    let own = Subscription::new(topics.direct_filter(instance), 1, DIRECT_RECEIVER);
+    let shared = topics.shared_filters().into_iter().map(|filter| Subscription::new(filter, 1, SHARED_RECEIVER));
+    core::iter::once(own).chain(shared).chain([Subscription::new(broadcast, 0, NOTIFY_RECEIVER)]).collect()
 }
 
 fn bounded(bytes: usize) -> u32 {

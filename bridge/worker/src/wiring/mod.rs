@@ -16,7 +16,7 @@ mod stores;
 mod subscriptions;
 mod tasks;
 
-pub use commands::CommandsPlan;
+pub use commands::{CommandsPlan, gateway as command_gateway};
 pub use desk::{desk, fleet};
 pub use lease::LeasePlan;
 pub use owner::{LegPlan, OwnerPlan, SourcePlan};

@@ -3,14 +3,15 @@
 use super::WiringError;
 use crate::drop_ledger::LedgerOptions;
 use causeway_aws::{
-    AwsClients, DynamoClient, DynamoCommands, DynamoDeadLetters, DynamoDropLedger, DynamoLeases, DynamoManagedSubscriptions, DynamoOutbox, DynamoQuota,
-    DynamoRedrives,
+    AwsClients, DynamoClient, DynamoCommands, DynamoDeadLetters, DynamoDropLedger, DynamoLeases, DynamoManagedSubscriptions, DynamoOutbox,
+    DynamoQuota, DynamoRedrives,
 };
 use causeway_core::config::model::Stores;
 use causeway_core::config::{Config, Span, StoreBackend};
 use causeway_core::outcome::Fault;
 use causeway_local::memory::{
-    MemoryCommands, MemoryDeadLetters, MemoryDropLedger, MemoryLeases, MemoryManagedSubscriptions, MemoryOutbox, MemoryQuota, MemoryRedrives,
+    MemoryCommands, MemoryDeadLetters, MemoryDropLedger, MemoryLeases, MemoryManagedSubscriptions, MemoryOutbox, MemoryQuota,
+    MemoryRedrives,
 };
 use causeway_local::sqlite::{LocalStoreError, OpenMode, SqliteManagedSubscriptions, SqliteStore};
 use causeway_ports::{

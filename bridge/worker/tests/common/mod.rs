@@ -78,7 +78,7 @@ pub fn collector_with_clock() -> (Collector, Arc<TestClock>) {
     let clock = Arc::new(TestClock::default());
     let status = StatusBoard::new("bridge", "instance", Arc::clone(&clock) as Arc<dyn Clock>);
     let sink = |name: &str| vec![(name.to_owned(), Arc::new(IdleSink) as Arc<dyn Sink>)];
-    (Collector { metrics: Metrics::default(), status, outbox: None, queues: sink("out"), topics: sink("topic-out") }, clock)
+    (Collector { metrics: Metrics::default(), status, outbox: None, queues: sink("out"), topics: sink("topic-out"), commands: None }, clock)
 }
 
 /// A session at full service.

@@ -51,6 +51,20 @@ pub enum Path {
     Shared,
 }
 
+impl Path {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Direct, Self::Shared];
+
+    /// The name in metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::Shared => "shared",
+        }
+    }
+}
+
 /// A target's reply.
 #[derive(Clone, Debug)]
 pub struct Reply {
