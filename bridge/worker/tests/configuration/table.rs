@@ -339,9 +339,10 @@ pub const ROWS: &[Row] = &[
         "stores.commands.type",
         COMMANDED,
         "commands: { type: dynamodb, options: { table_name: the-commands } }",
-        "commands: { type: memory, options: { table_name: the-commands } }",
+        "commands: { type: memory }",
         In(Stores),
-    ),
+    )
+    .along(&["stores.commands.options.table_name"]),
     set("stores.commands.options.table_name", COMMANDED, "other-table", In(Stores)),
     set("commands.enabled", COMMANDED, "false", In(Commands)),
     set("commands.session_id", &[ONE, OTHER_SESSION, COMMANDS], "other-session", In(Commands)),
@@ -354,7 +355,8 @@ pub const ROWS: &[Row] = &[
     set("commands.broadcast_topic", COMMANDED, "told/to/all", In(Commands)),
     set("commands.timeout", COMMANDED, "20s", In(Commands)),
     set("commands.sync_wait_max", COMMANDED, "20s", In(Commands)),
-    turn("commands.load_balancer_idle_timeout", &[ONE, COMMANDS, COMMANDS_ELSEWHERE], "2m", "20s", Refused("E_SYNC_WAIT")),
+    turn("commands.load_balancer_idle_timeout", &[ONE, COMMANDS, COMMANDS_ELSEWHERE], "2m", "20s", Refused("E_SYNC_WAIT"))
+        .along(&["commands.sync_wait_max"]),
     set("commands.late_result_window", COMMANDED, "2h", In(Commands)),
     set("commands.retention", COMMANDED, "1d", In(Stores)),
     set("commands.orphan_ttl", COMMANDED, "5m", In(Stores)),
