@@ -8,6 +8,7 @@ pub mod chaos;
 pub mod cluster;
 pub mod dead_letters;
 pub mod demo;
+pub mod device;
 pub mod failover;
 pub mod fleet;
 pub mod lambda;

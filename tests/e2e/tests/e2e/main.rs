@@ -6,6 +6,7 @@ mod admin;
 mod adoption;
 mod breaker;
 mod broker;
+mod commands;
 mod control;
 mod copies;
 mod crash;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use xtask::ledger::payload::Plan;
 use xtask::worker::Role;
 
-const THREE: &[(&str, Role)] = &[("worker-1", Role::Worker), ("worker-2", Role::Worker), ("worker-3", Role::Worker)];
+pub const THREE: &[(&str, Role)] = &[("worker-1", Role::Worker), ("worker-2", Role::Worker), ("worker-3", Role::Worker)];
 const TOKEN: &str = "known to every caller of the test";
 const MESSAGES: u64 = 1_500;
 /// Who posts at the same time.
@@ -56,7 +56,7 @@ async fn endpoints(run: &mut Run, gone: &[String]) -> BTreeMap<String, String> {
 }
 
 /// Waits until every member says where it is reached.
-async fn reached(run: &mut Run, gone: &[String]) -> BTreeMap<String, String> {
+pub async fn reached(run: &mut Run, gone: &[String]) -> BTreeMap<String, String> {
     for _ in 0..1_200 {
         let found = endpoints(run, gone).await;
         if THREE.iter().all(|(name, _)| found.contains_key(*name)) {
