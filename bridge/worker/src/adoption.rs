@@ -25,8 +25,6 @@ const RETIRE_WITHIN: Duration = Duration::from_secs(3);
 /// Looks are this far apart, in shares of the lease's time: more than a healthy owner lets pass between two renewals, so that nobody who waits writes
 /// a row whose owner is well.
 const LOOK_EVERY: f64 = 0.5;
-/// Looks at a lease whose time is over are this far apart at least, in shares of that time: the store may be away, or somebody else faster.
-const LOOK_AT_MOST_EVERY: f64 = 1.0 / 16.0;
 /// Looks are spread by a quarter of their interval each way, so that processes do not look in step.
 const SPREAD: f64 = 0.25;
 /// A log that could not be drained is left alone for so many leases' time.
@@ -71,10 +69,12 @@ impl Adoption {
         let mut left_alone: BTreeMap<LogName, Instant> = BTreeMap::new();
         loop {
             let usual = ttl.mul_f64(LOOK_EVERY * (1.0 - SPREAD + 2.0 * SPREAD * jitter.fraction()));
-            // An owner that was not heard of between two looks is looked at again as soon as its lease's time is over, not half of that later.
+            // An owner that was not heard of between two looks is looked at again as soon as its lease's time is over, not half of that later. Once:
+            // the store may be away then, or somebody else faster.
             let asleep_at = first.clock.now();
-            let claimable_at = watched.values().filter_map(|standby| standby.claimable_at(asleep_at)).min();
-            let pause = claimable_at.map_or(usual, |at| usual.min(at.since(asleep_at)).max(ttl.mul_f64(LOOK_AT_MOST_EVERY)));
+            let coming = |at: &Instant| *at > asleep_at;
+            let claimable_at = watched.values().filter_map(|standby| standby.claimable_at(asleep_at)).filter(coming).min();
+            let pause = claimable_at.map_or(usual, |at| usual.min(at.since(asleep_at)));
             tokio::select! {
                 () = self.stop.cancelled() => return,
                 () = tokio::time::sleep(pause) => {}

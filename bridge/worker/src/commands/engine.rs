@@ -30,6 +30,11 @@ pub const SHARED_RECEIVER: &str = "commands-shared";
 /// The receiver of what instances tell each other.
 pub const NOTIFY_RECEIVER: &str = "commands-notify";
 
+/// Calls that the engine has not taken up; whoever has more waits.
+const CALLS: usize = 256;
+/// Ends of calls to the store and the broker that it has not taken up.
+const ENDS: usize = 1_024;
+
 /// What an engine needs to know.
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
@@ -67,8 +72,7 @@ impl core::fmt::Debug for CommandGateway {
 }
 
 struct Inner {
-    /// Not bounded: callers are, by the listener, and who goes away must always be told of.
-    calls: mpsc::UnboundedSender<Call>,
+    calls: mpsc::Sender<Call>,
     store: Arc<dyn Commands>,
     limits: CommandLimits,
     counters: Arc<CommandCounters>,
@@ -85,7 +89,7 @@ enum Call {
 
 /// Tells the engine of a caller who went away before the answer.
 struct Caller {
-    calls: mpsc::UnboundedSender<Call>,
+    calls: mpsc::Sender<Call>,
     waiter: WaiterId,
     id: Id128,
     answered: bool,
@@ -94,8 +98,8 @@ struct Caller {
 impl Drop for Caller {
     fn drop(&mut self) {
         if !self.answered {
-            // An engine that has ended has nobody waiting.
-            let _ = self.calls.send(Call::Gone { waiter: self.waiter, id: self.id });
+            // An engine that has ended has nobody waiting, and in one that is this busy the waiter stays until its patience ends.
+            let _ = self.calls.try_send(Call::Gone { waiter: self.waiter, id: self.id });
         }
     }
 }
@@ -104,7 +108,7 @@ impl CommandGateway {
     /// Starts the engine. `source` is subscribed to the reply topics under the receivers of this module. Needs a Tokio runtime.
     #[must_use]
     pub fn start(options: EngineOptions, ports: EnginePorts, source: Box<dyn Source>) -> Self {
-        let (calls, receiver) = mpsc::unbounded_channel();
+        let (calls, receiver) = mpsc::channel(CALLS);
         let counters = Arc::new(CommandCounters::default());
         let (limits, store) = (options.limits, Arc::clone(&ports.store));
         let engine = Engine::new(options, ports, source, Arc::clone(&counters));
@@ -121,7 +125,7 @@ impl CommandGateway {
     /// Tells everybody who waits, takes nothing new, lets what is under way end, for `within` at most, and closes the source.
     pub async fn stop(&self, within: Duration) {
         // It may have ended by itself.
-        let _ = self.inner.calls.send(Call::Stop { within });
+        let _ = self.inner.calls.send(Call::Stop { within }).await;
         if let Some(task) = self.inner.task.lock().await.take()
             && let Err(error) = task.await
         {
@@ -136,7 +140,7 @@ impl CommandGateway {
     async fn call(&self, waiter: WaiterId, id: Id128, call: impl FnOnce(oneshot::Sender<Answer>) -> Call) -> Answer {
         let (sender, receiver) = oneshot::channel();
         let mut caller = Caller { calls: self.inner.calls.clone(), waiter, id, answered: false };
-        let answer = match self.inner.calls.send(call(sender)) {
+        let answer = match self.inner.calls.send(call(sender)).await {
             Ok(()) => receiver.await.ok(),
             Err(_) => None,
         };
@@ -208,8 +212,8 @@ struct Engine {
     source_ended: bool,
     counters: Arc<CommandCounters>,
     waiting: HashMap<WaiterId, oneshot::Sender<Answer>>,
-    ended: mpsc::UnboundedSender<Event>,
-    ends: mpsc::UnboundedReceiver<Event>,
+    ended: mpsc::Sender<Event>,
+    ends: mpsc::Receiver<Event>,
     closing_time: Duration,
     finished: bool,
 }
@@ -223,7 +227,7 @@ enum Woken {
 
 impl Engine {
     fn new(options: EngineOptions, ports: EnginePorts, source: Box<dyn Source>, counters: Arc<CommandCounters>) -> Self {
-        let (ended, ends) = mpsc::unbounded_channel();
+        let (ended, ends) = mpsc::channel(ENDS);
         Self {
             gateway: Gateway::new(options.gateway.clone()),
             options,
@@ -239,7 +243,7 @@ impl Engine {
         }
     }
 
-    async fn run(mut self, mut calls: mpsc::UnboundedReceiver<Call>) {
+    async fn run(mut self, mut calls: mpsc::Receiver<Call>) {
         let mut callers_left = true;
         while !self.finished {
             let pause = self.gateway.wake_at().map(|at| at.since(self.ports.clock.now()));
@@ -340,7 +344,7 @@ impl Engine {
         let ended = self.ended.clone();
         tokio::spawn(async move {
             // An engine that has ended needs no answer.
-            let _ = ended.send(call.await);
+            let _ = ended.send(call.await).await;
         });
     }
 

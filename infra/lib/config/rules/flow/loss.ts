@@ -4,6 +4,6 @@ import type { Check } from "../check.ts";
 /** Whether messages come by any receiver that their source would repeat. */
 export function repeats(check: Check): boolean {
   return (check.config.receivers ?? []).some(
-    (receiver) => receiver.session_id === undefined || (receiver.topics ?? []).some((topic) => (topic.qos ?? 1) > 0),
+    (receiver) => receiver.session_id === undefined || (receiver.topics ?? []).some((topic) => (topic.qos ?? 0) > 0),
   );
 }
