@@ -37,8 +37,8 @@ use tracing::{Instrument as _, error, info, warn};
 /// What closing the monitor and writing the last metrics may take on top of everything else.
 const LAST_RITES: Duration = Duration::from_secs(2);
 
-/// The share of a stop's time that commands under way may take to settle: the rest is for closing their connections.
-const SHARE_OF_COMMANDS: f64 = 0.5;
+/// The share of a stop's time that commands under way may take to settle. Closing their connections may take as long again.
+const SHARE_OF_COMMANDS: f64 = 0.4;
 
 /// The same signal again so soon is one signal: `timeout` and process managers signal a process and its group.
 const ONE_SIGNAL: Duration = Duration::from_millis(100);
@@ -168,7 +168,7 @@ pub async fn run(program: Program, mut signals: Signals) -> End {
         services.spawn(emf::run(exporter, collector, quit.clone()));
     }
     if let Some((transport, listener)) = transport {
-        let waits = commands.as_ref().map(|gateway| gateway.limits().sync_wait_max.saturating_add(STORE_PATIENCE));
+        let waits = commands.as_ref().map(|gateway| gateway.limits().sync_wait_max.saturating_add(2 * STORE_PATIENCE));
         let bounds = waits.map_or_else(Bounds::of_posts, |waits| Bounds::of_posts().for_requests_of(waits));
         services.spawn(transport.serve(listener, bounds, quit.clone()));
     }

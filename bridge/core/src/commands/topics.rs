@@ -103,10 +103,11 @@ impl Topics {
     /// What all instances subscribe as one group, so that one of them gets every reply; none where replies are not shared.
     #[must_use]
     pub fn shared_filters(&self) -> Vec<String> {
-        if self.share_group.is_empty() {
-            return Vec::new();
-        }
         let legacy = self.legacy.iter().map(|legacy| legacy.replace(TARGET, "+"));
+        if self.share_group.is_empty() {
+            // What names no instance is for all of them: the first to write it is the one that counts.
+            return legacy.collect();
+        }
         core::iter::once(self.reply("+", "+")).chain(legacy).map(|filter| format!("$share/{}/{filter}", self.share_group)).collect()
     }
 

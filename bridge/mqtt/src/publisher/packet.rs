@@ -6,7 +6,9 @@ use causeway_core::message::Entry;
 use causeway_core::outcome::{Fault, FaultCode};
 use causeway_core::units::UnixMillis;
 use causeway_ports::Publication;
+use core::time::Duration;
 use rumqttc::{PublishProperties, QoS};
+use tokio::time::Instant;
 
 /// The entry's id, the same however often it is published: subscribers tell repetitions by it.
 pub const MESSAGE_ID: &str = "causeway.message_id";
@@ -31,6 +33,8 @@ pub(crate) struct Packet {
     pub(crate) qos: QoS,
     pub(crate) retain: bool,
     pub(crate) properties: PublishProperties,
+    /// When nobody wants it any more: what is left until then goes out as its expiry interval.
+    pub(crate) expires_at: Option<Instant>,
     /// What it takes on the wire, in bytes.
     pub(crate) size: usize,
 }
@@ -63,7 +67,15 @@ pub(crate) fn packet(entry: &Entry, topic: &str, manner: Manner, now: UnixMillis
     };
     check_properties(&properties)?;
     let size = size(entry, topic);
-    Ok(Packet { topic: topic.to_owned(), payload: message.payload.clone(), qos: manner.qos, retain: manner.retain, properties, size })
+    Ok(Packet {
+        topic: topic.to_owned(),
+        payload: message.payload.clone(),
+        qos: manner.qos,
+        retain: manner.retain,
+        properties,
+        expires_at: None,
+        size,
+    })
 }
 
 /// The packet of a single message.
@@ -86,7 +98,15 @@ pub(crate) fn of_publication(publication: Publication) -> Result<Packet, Fault> 
     check_properties(&properties)?;
     let size = wire_size(&topic, payload.len(), properties_size(&properties));
     let qos = if qos == 0 { QoS::AtMostOnce } else { QoS::AtLeastOnce };
-    Ok(Packet { topic, payload, qos, retain: false, properties, size })
+    Ok(Packet {
+        topic,
+        payload,
+        qos,
+        retain: false,
+        properties,
+        expires_at: expiry_seconds.map(|seconds| Instant::now() + Duration::from_secs(u64::from(seconds))),
+        size,
+    })
 }
 
 fn check_properties(properties: &PublishProperties) -> Result<(), Fault> {

@@ -19,7 +19,7 @@ pub struct SinglePublisher {
 }
 
 impl SinglePublisher {
-    /// Publishes over `publisher`, and waits for `timeout` at most, and not beyond a message's expiry. `throttle_retry_after`: the pause after the broker
+    /// Publishes over `publisher`, and waits for `timeout` at most. What expires before it is sent is not sent. `throttle_retry_after`: the pause after the broker
     /// said that a quota is exceeded.
     #[must_use]
     pub const fn new(publisher: MqttPublisher, timeout: Duration, throttle_retry_after: Duration) -> Self {
@@ -30,8 +30,8 @@ impl SinglePublisher {
 #[async_trait]
 impl Publisher for SinglePublisher {
     async fn publish(&self, publication: Publication) -> Outcome<PublishAnswer> {
-        let expiry = publication.expiry_seconds.map_or(Duration::MAX, |seconds| Duration::from_secs(u64::from(seconds)));
-        let deadline = Instant::now() + self.timeout.min(expiry);
+        // Not shortened by the message's own time: an acknowledgement that does not come by then ends the connection of all messages.
+        let deadline = Instant::now() + self.timeout;
         let packet = match packet::of_publication(publication) {
             Ok(packet) => packet,
             Err(fault) => return Outcome::NotDone(fault),

@@ -275,7 +275,15 @@ impl Task {
             return job.refuse(fault);
         }
         let Some(Job { packet, deadline, answer, .. }) = job.hand_over() else { return };
-        let Packet { topic, payload, qos, retain, properties, size } = packet;
+        let Packet { topic, payload, qos, retain, mut properties, expires_at, size } = packet;
+        if let Some(at) = expires_at {
+            let left = at.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                let _ = answer.send(Answer::Unsent(Fault::new(FaultCode::Timeout, "it expired before there was a connection for it")));
+                return;
+            }
+            properties.message_expiry_interval = Some(u32::try_from(left.as_millis().div_ceil(1_000)).unwrap_or(u32::MAX));
+        }
         let manner = PublishOptions::new(qos).retain(retain).properties(properties);
         match client.try_publish_tracked(topic, payload, manner) {
             Ok(notice) => {

@@ -271,6 +271,8 @@ impl Engine {
             }
             self.counters.set_gauges(self.gateway.pending(), self.gateway.waiting());
         }
+        // Whoever still asks is told at once that nobody is here.
+        drop((calls, core::mem::take(&mut self.waiting)));
         self.source.close(self.closing_time).await;
     }
 
@@ -300,9 +302,13 @@ impl Engine {
             SourceEvent::Delivery(delivery) => self.delivered(&delivery),
             SourceEvent::Disconnected { connection, fault, .. } => {
                 debug!(code = fault.code.as_str(), "the connection for replies to commands is gone");
+                self.apply(Event::Listening(false));
                 self.apply(Event::Disconnected { connection });
             }
             SourceEvent::Subscribed { refused, .. } => {
+                let reader = &self.options.reader;
+                let own = reader.topics.direct_filter(&reader.instance);
+                self.apply(Event::Listening(refused.iter().all(|(filter, _)| *filter != own)));
                 for (filter, fault) in refused {
                     warn!(filter, code = fault.code.as_str(), detail = %fault.detail, "replies to commands cannot be subscribed to");
                 }

@@ -27,6 +27,8 @@ const PACKET_ROOM: usize = 128 * 1_024;
 const WINDOW: u16 = 1_000;
 /// How long one publishing may take before it counts as failed, and is tried again.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(10);
+/// Pauses between attempts to connect: the first, and the longest.
+const RECONNECT: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
 /// The pause after the broker said that a quota is exceeded.
 const THROTTLED: Duration = Duration::from_secs(1);
 /// Pauses between attempts of what failed: a caller waits.
@@ -114,6 +116,11 @@ fn connection(config: &Config, session: &Session, suffix: &str) -> Result<MqttPl
     plan.options.clean_start = true;
     plan.options.session_expiry = 0;
     plan.options.will = None;
+    // A filter that the broker refuses is told of, and the others are listened to all the same.
+    plan.options.strict_subscriptions = false;
+    // The time of a command is short: what the session's own connection may wait for would use it up.
+    plan.options.reconnect_delay = plan.options.reconnect_delay.min(RECONNECT.0);
+    plan.options.reconnect_max_delay = plan.options.reconnect_max_delay.min(RECONNECT.1);
     plan.options.subscriptions.clear();
     Ok(plan)
 }

@@ -173,6 +173,8 @@ pub enum Event {
         /// Its delivery.
         delivery: DeliveryId,
     },
+    /// Whether replies to this instance would come. Before the first word of it they would not.
+    Listening(bool),
     /// A connection of the source ended.
     Disconnected {
         /// The connection.

@@ -10,7 +10,7 @@ mod tests;
 
 pub use events::{Answer, Ask, Created, Effect, Event, Observation, Path, Refusal, Reply, Request, Written};
 
-use super::command::{Command, Rules, Step, Why};
+use super::command::{Command, Rules, State, Step, Why};
 use super::repeat::{Repeat, repeat_of};
 use super::waiters::{WaiterId, Waiters};
 use crate::drain::retry::{Backoff, Jitter};
@@ -42,9 +42,16 @@ pub struct GatewayOptions {
     pub jitter_seed: u64,
 }
 
+/// What cannot be published just now is looked at again after so long.
+const SOON: Duration = Duration::from_millis(100);
+/// A command of which it is not known whether it was recorded is recorded again so many times at most, under the same name.
+const RECORDINGS: u32 = 5;
+
 /// What waits for another attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Again {
+    /// The recording.
+    Create(Id128),
     /// The call to the store.
     Call(Id128),
     /// The publishing.
@@ -76,6 +83,7 @@ pub struct Gateway {
     touched: BTreeSet<Id128>,
     jitter: Jitter,
     next_turn: u64,
+    listening: bool,
     stop_at: Option<Instant>,
     finished: bool,
     effects: Vec<Effect>,
@@ -95,6 +103,7 @@ impl Gateway {
             touched: BTreeSet::new(),
             jitter: Jitter::new(options.jitter_seed),
             next_turn: 0,
+            listening: false,
             stop_at: None,
             finished: false,
             effects: Vec::new(),
@@ -145,10 +154,12 @@ impl Gateway {
             Event::Notified { id } => {
                 let awaited = self.waiters.is_awaited(id);
                 self.effects.push(Effect::Observe(Observation::Notified { awaited }));
-                if awaited {
+                // Also where nobody waits: the end of one is the turn of another.
+                if awaited || self.known.get(&id).is_some_and(|known| known.request.is_some()) {
                     self.push(id, Todo::Look);
                 }
             }
+            Event::Listening(listening) => self.listening = listening,
             Event::Cancelled { waiter, id } => self.push(id, Todo::Cancel(waiter)),
             Event::Gone { waiter, id } => self.waiters.gone(id, waiter),
             Event::Ignored { delivery } => {
@@ -187,31 +198,51 @@ impl Gateway {
         }
         target.pending += 1;
         let command = Command::new(ask.id, &ask.request.target, &self.options.instance, wall, ask.timeout);
-        let (key, digest) = (ask.key.clone(), ask.digest);
-        self.known.insert(ask.id, Known::given(ask));
-        self.effects.push(Effect::Create { command: Box::new(command), key, digest });
+        let id = ask.id;
+        self.known.insert(id, Known::given(ask, Box::new(command)));
+        self.record(id);
+    }
+
+    fn record(&mut self, id: Id128) {
+        let Some(known) = self.known.get(&id) else { return };
+        let (Some(ask), Some(command)) = (&known.asked, &known.recording) else { return };
+        self.effects.push(Effect::Create { command: command.clone(), key: ask.key.clone(), digest: ask.digest });
     }
 
     fn created(&mut self, now: Instant, wall: UnixMillis, id: Id128, outcome: Outcome<Created>) {
         let Some(Some(ask)) = self.known.get_mut(&id).map(|known| known.asked.take()) else { return };
+        // What stands under its own name is what was recorded before, by an attempt whose answer was lost.
+        let outcome = match outcome {
+            Outcome::Done(Created::Before { command, .. }) if command.id == id => Outcome::Done(Created::New(command)),
+            other => other,
+        };
         match outcome {
             Outcome::Done(Created::New(command)) => {
                 self.effects.push(Effect::Observe(Observation::Accepted));
-                self.ends.insert((now.plus(command.expires_at.since(wall)), id));
+                let ends_at = now.plus(command.expires_at.since(wall));
+                self.ends.insert((ends_at, id));
                 self.stand_in_line(&command);
                 self.await_end(now, ask.waiter, ask.patience, &command);
                 if let Some(known) = self.known.get_mut(&id) {
-                    known.busy = false;
+                    (known.busy, known.failures, known.ends_at, known.recording) = (false, 0, Some(ends_at), None);
                     known.row = Some(*command);
                 }
             }
             Outcome::Done(Created::Before { command, digest }) => {
                 self.take_back(id, &ask.request);
                 match repeat_of(&digest, command.state, &ask.digest, self.options.replay) {
-                    Repeat::Same => self.await_end(now, ask.waiter, ask.patience, &command),
-                    Repeat::Running => self.answer(ask.waiter, Answer::Refused(Refusal::Running)),
+                    // One whose time is over is not published any more, whoever had it.
+                    Repeat::Running if wall < command.expires_at => self.answer(ask.waiter, Answer::Refused(Refusal::Running)),
+                    Repeat::Same | Repeat::Running => self.await_end(now, ask.waiter, ask.patience, &command),
                     Repeat::Other => self.answer(ask.waiter, Answer::Refused(Refusal::KeyReused)),
                 }
+            }
+            Outcome::Unknown(fault) if self.stop_at.is_none() && self.known.get(&id).is_some_and(|known| known.failures < RECORDINGS) => {
+                let Some(known) = self.known.get_mut(&id) else { return };
+                (known.asked, known.failures) = (Some(ask), known.failures + 1);
+                let failures = known.failures;
+                self.effects.push(Effect::Observe(Observation::StoreFault(fault.clone())));
+                self.later(now, failures, &fault, Again::Create(id));
             }
             // What may stand there all the same is not published, and housekeeping ends it.
             Outcome::NotDone(fault) | Outcome::Unknown(fault) => {
@@ -267,19 +298,31 @@ impl Gateway {
         }
     }
 
-    fn publish(&mut self, wall: UnixMillis, id: Id128) {
+    fn publish(&mut self, now: Instant, wall: UnixMillis, id: Id128) {
+        let listening = self.listening;
         let Some(known) = self.known.get_mut(&id) else { return };
-        let (Some(row), Some(request)) = (&known.row, &known.request) else { return };
+        let Some(request) = &known.request else { return };
+        let Some(row) = known.row.as_ref().filter(|_| !known.is_wanted_back()) else {
+            // Its row is being read again, or taken back.
+            return self.publish_soon(now, id);
+        };
         if !row.state.is_open() || known.publishing {
             return;
         }
         match super::remaining_expiry(row.expires_at, wall) {
             None => self.push(id, Todo::Overdue),
+            // Whoever answers now would not be heard.
+            Some(_) if !listening => self.publish_soon(now, id),
             Some(expiry_seconds) => {
                 known.publishing = true;
                 self.effects.push(Effect::Publish { id, request: Arc::clone(request), expiry_seconds });
             }
         }
+    }
+
+    fn publish_soon(&mut self, now: Instant, id: Id128) {
+        self.again.insert((now.plus(SOON), self.next_turn), Again::Publish(id));
+        self.next_turn += 1;
     }
 
     fn published(&mut self, now: Instant, id: Id128, outcome: Outcome<bool>) {
@@ -288,16 +331,17 @@ impl Gateway {
         match outcome {
             Outcome::Done(no_subscriber) => {
                 known.failures = 0;
-                known.todo.push_back(Todo::Published { no_subscriber });
+                known.before_it_is_wanted_back(Todo::Published { no_subscriber });
             }
             Outcome::NotDone(fault) if matches!(fault.code.class(), FaultClass::Rejected | FaultClass::Poison) => {
-                known.todo.push_back(Todo::Refused);
+                known.before_it_is_wanted_back(Todo::Refused);
             }
-            // The broker may have it: it is published again under the same name, and the target tells the copies by that.
-            Outcome::NotDone(fault) | Outcome::Unknown(fault) => {
+            // Where the broker may have it, it is published again under the same name, and the target tells the copies by that.
+            Outcome::NotDone(ref fault) | Outcome::Unknown(ref fault) => {
+                known.may_be_out |= matches!(outcome, Outcome::Unknown(_));
                 known.failures += 1;
                 let failures = known.failures;
-                self.later(now, failures, &fault, Again::Publish(id));
+                self.later(now, failures, fault, Again::Publish(id));
             }
         }
     }
@@ -419,6 +463,7 @@ impl Gateway {
             Todo::Cancel(waiter) => {
                 let answer = match (why, row) {
                     (None, Some(row)) => Answer::Over(Box::new(row)),
+                    (Some(_), Some(row)) if row.state == State::Cancelled => Answer::Over(Box::new(row)),
                     (Some(why), _) => Answer::Refused(Refusal::NotCancelled(why)),
                     (None, None) => Answer::Refused(Refusal::Unknown),
                 };
@@ -444,7 +489,8 @@ impl Gateway {
         loop {
             for again in self.due(now) {
                 match again {
-                    Again::Publish(id) => self.publish(wall, id),
+                    Again::Create(id) => self.record(id),
+                    Again::Publish(id) => self.publish(now, wall, id),
                     Again::Call(id) => {
                         self.touched.insert(id);
                         if let Some(known) = self.known.get_mut(&id) {
@@ -454,7 +500,7 @@ impl Gateway {
                 }
             }
             for id in core::mem::take(&mut self.touched) {
-                self.work_off(id, wall);
+                self.work_off(id, now, wall);
                 self.look_whether_over(id);
             }
             // The end of one may be the turn of another.
@@ -476,9 +522,21 @@ impl Gateway {
     }
 
     /// Does what is to be done about a command, until a call is under way.
-    fn work_off(&mut self, id: Id128, wall: UnixMillis) {
+    fn work_off(&mut self, id: Id128, now: Instant, wall: UnixMillis) {
         while let Some(known) = self.known.get_mut(&id).filter(|known| !known.busy) {
             let Some(todo) = known.todo.front() else { return };
+            if let Todo::Cancel(waiter) = todo {
+                if known.publishing {
+                    // What becomes of that decides.
+                    return;
+                }
+                if known.may_be_out {
+                    let waiter = *waiter;
+                    known.todo.pop_front();
+                    self.answer(waiter, Answer::Refused(Refusal::NotCancelled(Why::OnItsWay)));
+                    continue;
+                }
+            }
             let row = known.row.as_ref().filter(|_| !matches!(todo, Todo::Look));
             let Some(row) = row else {
                 known.busy = true;
@@ -496,6 +554,12 @@ impl Gateway {
                     return;
                 }
                 Step::Nothing(why) => {
+                    if matches!((todo, why), (Todo::Overdue, Why::NotDue)) {
+                        // The wall clock was set back.
+                        let ends_at = now.plus(row.expires_at.since(wall));
+                        self.ends.insert((ends_at, id));
+                        known.ends_at = Some(ends_at);
+                    }
                     if let Some(todo) = known.todo.pop_front() {
                         self.done(id, todo, Some(why));
                     }
@@ -515,6 +579,9 @@ impl Gateway {
             if let Some(known) = self.known.get_mut(&id)
                 && known.request.take().is_some()
             {
+                if let Some(ends_at) = known.ends_at.take() {
+                    self.ends.remove(&(ends_at, id));
+                }
                 self.effects.push(Effect::Observe(Observation::Ended { state: row.state }));
                 self.leave(&row.target, id);
             }
@@ -536,7 +603,7 @@ impl Gateway {
     /// The end: once nothing is under way any more, or there is no time left. Commands that go on are answered to other instances, and housekeeping ends those that are not.
     fn finish(&mut self, now: Instant) {
         let Some(until) = self.stop_at else { return };
-        let is_under_way = |known: &Known| known.asked.is_some() || known.publishing || !known.todo.is_empty();
+        let is_under_way = |known: &Known| known.asked.is_some() || known.publishing || !known.todo.is_empty() || known.is_unpublished();
         if now >= until || !self.known.values().any(is_under_way) {
             // Who was just asking has no answer yet.
             let asking: Vec<WaiterId> = self.known.values_mut().filter_map(|known| known.asked.take()).map(|ask| ask.waiter).collect();

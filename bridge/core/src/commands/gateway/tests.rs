@@ -58,7 +58,7 @@ impl Fleet {
     }
 
     fn with(options: impl Fn(usize) -> GatewayOptions) -> Self {
-        Self {
+        let mut fleet = Self {
             now: 1_000,
             gateways: (0..INSTANCES).map(|nth| Some(Gateway::new(options(nth)))).collect(),
             calls: Vec::new(),
@@ -72,7 +72,11 @@ impl Fleet {
             unacknowledged: vec![Vec::new(); INSTANCES],
             ordinals: vec![0; INSTANCES],
             next_waiter: 0,
+        };
+        for nth in 0..INSTANCES {
+            fleet.tell(nth, Event::Listening(true));
         }
+        fleet
     }
 
     fn tell(&mut self, nth: usize, event: Event) {
@@ -138,6 +142,9 @@ impl Fleet {
                 let known = key.as_ref().and_then(|key| self.keys.get(key)).copied();
                 let outcome = match known {
                     _ if refused => Outcome::NotDone(fault()),
+                    None if self.rows.contains_key(&id) => {
+                        Outcome::Done(Created::Before { command: Box::new(self.rows[&id].clone()), digest })
+                    }
                     Some((before, digest)) => Outcome::Done(Created::Before { command: Box::new(self.rows[&before].clone()), digest }),
                     None => {
                         key.map(|key| self.keys.insert(key, (id, digest)));
@@ -434,6 +441,61 @@ fn what_is_published_is_not_taken_back() {
     fleet.settle();
     assert_eq!(fleet.answers[&(1, WaiterId(91))], Answer::Refused(Refusal::NotCancelled(Why::OnItsWay)));
     assert_eq!(fleet.answers[&(1, WaiterId(92))], Answer::Refused(Refusal::Unknown));
+}
+
+#[test]
+fn what_is_being_published_is_taken_back_only_if_it_did_not_go_out() {
+    for (lost, refused, expected) in [
+        (false, false, Answer::Refused(Refusal::NotCancelled(Why::OnItsWay))),
+        (true, false, Answer::Refused(Refusal::NotCancelled(Why::OnItsWay))),
+    ] {
+        let mut fleet = Fleet::new();
+        fleet.ask(0, 1, None, 1, None);
+        fleet.carry_out(0, false, false);
+        fleet.tell(0, Event::Cancelled { waiter: WaiterId(90), id: Id128(1) });
+        assert!(!fleet.answers.contains_key(&(0, WaiterId(90))), "it is not known yet whether it went out");
+        fleet.carry_out(0, lost, refused);
+        fleet.settle();
+        assert_eq!(fleet.answers[&(0, WaiterId(90))], expected);
+    }
+    // The broker did not get it: it is taken back, once and for all, and whoever asks again is told the same.
+    let mut fleet = Fleet::new();
+    fleet.ask(0, 1, None, 1, None);
+    fleet.carry_out(0, false, false);
+    fleet.tell(0, Event::Cancelled { waiter: WaiterId(90), id: Id128(1) });
+    fleet.carry_out(0, false, true);
+    fleet.settle();
+    assert!(matches!(&fleet.answers[&(0, WaiterId(90))], Answer::Over(row) if row.state == State::Cancelled));
+    fleet.tell(0, Event::Cancelled { waiter: WaiterId(91), id: Id128(1) });
+    fleet.settle();
+    assert!(matches!(&fleet.answers[&(0, WaiterId(91))], Answer::Over(row) if row.state == State::Cancelled));
+    assert_eq!(fleet.publishes, [], "it never went out");
+}
+
+#[test]
+fn nothing_is_published_while_answers_would_not_come() {
+    let mut fleet = Fleet::new();
+    fleet.tell(0, Event::Listening(false));
+    fleet.ask(0, 1, None, 1, None);
+    fleet.settle();
+    assert_eq!(fleet.publishes, []);
+    fleet.tell(0, Event::Listening(true));
+    fleet.pass(100);
+    fleet.settle();
+    assert_eq!(fleet.publishes, [Id128(1)]);
+}
+
+#[test]
+fn a_recording_whose_answer_is_lost_is_repeated_under_the_same_name() {
+    for key in [None, Some("key")] {
+        let mut fleet = Fleet::new();
+        let waiter = fleet.ask(0, 1, key, 1, None);
+        fleet.carry_out(0, true, false);
+        assert!(!fleet.answers.contains_key(&(0, waiter)));
+        fleet.pass(10_000);
+        fleet.settle();
+        assert!(matches!(&fleet.answers[&(0, waiter)], Answer::Accepted(row) if row.id == Id128(1)), "{:?}", fleet.answers);
+    }
 }
 
 #[derive(Clone, Debug)]
