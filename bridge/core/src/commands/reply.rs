@@ -185,7 +185,7 @@ fn shortened(mut reason: String) -> String {
 }
 
 #[cfg(test)]
-#[allow(clippy::panic, reason = "tests")]
+#[allow(clippy::panic, clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
     use crate::identity::ConnectionEpoch;
