@@ -1,12 +1,14 @@
 //! The budget of the whole bridge: a message and all that it leads to is charged as one, before anything of it is written, and waits until it is.
 
 use crate::support::{Rig, Store, Trouble, at_ms, message, ms, options};
+use causeway_core::drain::OrderKey;
 use causeway_core::flow::Reason;
 use causeway_core::flow::quota::{DrawRequest, Drawn, NodeOptions, OnExhausted, OutagePolicy, QuotaCall, QuotaReply, Terms};
 use causeway_core::log::Call;
 use causeway_core::outcome::{Fault, FaultCode, Outcome};
 use causeway_core::worker::options::{Delivery, OwnerOptions};
 use causeway_core::worker::{Event, Observation};
+use std::sync::Arc;
 use std::time::Duration;
 
 fn charged(burst: u64, block: u64) -> OwnerOptions {
@@ -199,6 +201,26 @@ fn with_park_as_much_waits_in_the_log_as_the_memory_has_room_for() {
     brings(&mut rig, 100);
     rig.run_to_rest();
     assert_eq!((rig.delivered.len(), rig.owner.quota().unwrap().counters().charged), (20, 40));
+}
+
+/// Entries of one key stand in line behind the first of them, which alone waits by itself: the others take memory all the same.
+#[test]
+fn with_park_what_stands_in_line_behind_another_of_its_key_takes_room_too() {
+    let mut options = exhausted(OnExhausted::Park, 100, 1);
+    options.memory_entries = 8;
+    options.legs[0].key_of = Arc::new(|_| Some(OrderKey(1)));
+    let mut rig = Rig::opened(options, Store::default());
+    for nth in 0..20 {
+        rig.deliver("in", message(&nth.to_string()));
+    }
+    for _ in 0..3 {
+        brings(&mut rig, 0);
+        rig.run_for(ms(60));
+        assert_eq!((rig.owner.unpaid(), rig.owner.waiting_for_admission(), rig.owner.wants_input()), (4, 16, false));
+    }
+    brings(&mut rig, 100);
+    rig.run_to_rest();
+    assert_eq!((rig.delivered.len(), rig.owner.unpaid(), rig.owner.quota().unwrap().counters().charged), (20, 0, 40));
 }
 
 #[test]
