@@ -70,11 +70,11 @@ impl Unpaid {
 }
 
 impl Owner {
-    /// Whether the first that waits may go into the log and be charged later: while the log's store answers, where the log may have all of it, and as long as there is
+    /// Whether the first that waits may go into the log and be charged later: while the log's store takes what is written, where the log may have all of it, and as long as there is
     /// room in memory for what waits.
     pub(super) fn may_park_unpaid(&self) -> bool {
         self.options.has_log()
-            && self.fault.is_none()
+            && self.lanes.iter().all(|lane| lane.writer.fault().is_none())
             && self.has_room_to_defer()
             && self.admission.first().is_some_and(|arrived| arrived.entries.iter().all(|entry| self.is_logged(entry)))
     }

@@ -174,6 +174,21 @@ fn with_park_an_outage_makes_messages_wait_with_their_source() {
     assert_eq!((rig.owner.unpaid(), rig.owner.waiting_for_admission()), (1, 1), "the log is known to be away");
 }
 
+/// A head row that cannot be written, for one: the log takes segments all the same.
+#[test]
+fn with_park_a_store_that_refuses_something_else_than_a_segment_still_takes_what_is_parked() {
+    let mut rig = Rig::opened(exhausted(OnExhausted::Park, 100, 1), Store::default());
+    rig.on_call = Box::new(|_, call| matches!(call, Call::PutHead { .. } | Call::Delete { .. }).then_some(Trouble::Refused));
+    rig.deliver("in", message("a"));
+    brings(&mut rig, 2);
+    rig.run_while(|rig| !rig.observations.iter().any(|seen| matches!(seen, Observation::StoreFault(_))));
+    rig.deliver("in", message("b"));
+    brings(&mut rig, 0);
+    assert_eq!((rig.owner.unpaid(), rig.owner.waiting_for_admission()), (1, 0));
+    rig.run_for(ms(40));
+    assert_eq!((acknowledged(&rig), rig.delivered.len()), (2, 1), "the log has it");
+}
+
 #[test]
 fn with_park_what_no_log_may_have_is_held() {
     let mut options = exhausted(OnExhausted::Park, 100, 1);
