@@ -51,7 +51,8 @@ fn nothing_of_a_message_is_written_before_all_of_it_is_charged() {
     rig.run_for(ms(40));
     assert_eq!((acknowledged(&rig), rig.delivered.len()), (0, 0), "in part is not at all");
     assert!(rig.observations.contains(&Observation::HeldUp { reason: Reason::QuotaExhausted }));
-    assert_eq!(rig.observations.iter().filter(|seen| **seen == Observation::QuotaReached).count(), 1);
+    assert_eq!(rig.observations.iter().filter(|seen| matches!(seen, Observation::QuotaReached { .. })).count(), 1);
+    assert!(rig.observations.contains(&Observation::QuotaReached { on_exhausted: OnExhausted::Hold }));
     rig.run_for(ms(60));
     assert_eq!(draws(&rig).len(), 2, "asked again after the pause");
     brings(&mut rig, 1);
@@ -110,7 +111,7 @@ fn without_the_store_the_reason_is_another_one_and_nothing_is_raised() {
     rig.run_for(ms(10));
     assert!(rig.owner.quota().unwrap().status(rig.now).degraded_since.is_some());
     rig.deliver("in", message("b"));
-    assert!(!rig.observations.contains(&Observation::QuotaReached));
+    assert!(!rig.observations.iter().any(|seen| matches!(seen, Observation::QuotaReached { .. })));
     assert_eq!(acknowledged(&rig), 0);
     rig.run_for(ms(1_100));
     brings(&mut rig, 10);
@@ -280,6 +281,7 @@ fn with_drop_a_spent_budget_loses_what_comes_and_counts_it() {
     let told =
         rig.observations.iter().filter(|seen| matches!(seen, Observation::Limited { leg: 0, reason: Reason::QuotaExhausted, .. })).count();
     assert_eq!(told, 2);
+    assert!(rig.observations.contains(&Observation::QuotaReached { on_exhausted: OnExhausted::Drop }));
     assert_eq!(rig.owner.quota().unwrap().status(rig.now).waiting, 0, "nobody waits for what is gone");
     rig.run_for(ms(60));
     rig.deliver("in", message("c"));
