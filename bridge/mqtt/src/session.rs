@@ -439,6 +439,7 @@ impl Session {
             (self.timers.incoming, self.timers.probed) = (now, false);
         }
         self.full = full;
+        self.shared.reading_paused.store(full, Ordering::Relaxed);
         if full && self.pinging.is_none() {
             self.ping_before_pause(now);
         }
