@@ -381,7 +381,7 @@ impl Session {
             }
             SourceEvent::Closed => {
                 self.source = None;
-                self.kept_back = KeptBack::default();
+                self.kept_back.clear();
                 self.status.connected = false;
                 if !self.stopping {
                     let fault = Fault::new(FaultCode::ConnectionLost, "the source ended by itself");
@@ -519,7 +519,7 @@ impl Session {
     }
 
     async fn close_source(&mut self) {
-        self.kept_back = KeptBack::default();
+        self.kept_back.clear();
         if let Some(mut source) = self.source.take() {
             source.close(CLOSE_TIMEOUT).await;
             self.status.source = source.counters();
@@ -544,7 +544,7 @@ impl Session {
                     return;
                 }
                 let gate = SessionGate::of(&self.parts, self.held.subscribe());
-                self.kept_back = KeptBack::default();
+                self.kept_back.clear();
                 self.source = Some((self.parts.start_source)(gate));
                 // A new source is in all of them.
                 self.groups = Groups::of(&self.parts);
