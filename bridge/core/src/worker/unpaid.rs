@@ -70,8 +70,8 @@ impl Unpaid {
 }
 
 impl Owner {
-    /// Whether the first that waits may go into the log and be charged later: while the log's store takes what is written, where the log may have all of it, and as long as there is
-    /// room in memory for what waits.
+    /// Whether the first that waits may go into the log and be charged later: while the log's store takes what is written, where the log may have all of it,
+    /// and as long as there is room in memory for what waits.
     pub(super) fn may_park_unpaid(&self) -> bool {
         self.options.has_log()
             && self.lanes.iter().all(|lane| lane.writer.fault().is_none())
