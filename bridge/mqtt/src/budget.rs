@@ -5,22 +5,31 @@ use std::collections::VecDeque;
 /// What was handed over and not acknowledged by the consumer, in the order of arrival.
 #[derive(Debug)]
 pub(crate) struct Budget {
-    most: usize,
-    /// The number of each delivery, and what it weighs in bytes.
-    open: VecDeque<(u64, usize)>,
-    bytes: usize,
+    most: i64,
+    /// The number of each delivery, and what it weighs in bytes. Below 0 where what was dropped was heavier.
+    open: VecDeque<(u64, i64)>,
+    bytes: i64,
 }
 
 impl Budget {
     /// With room for `most` bytes.
-    pub(crate) const fn new(most: usize) -> Self {
-        Self { most, open: VecDeque::new(), bytes: 0 }
+    pub(crate) fn new(most: usize) -> Self {
+        Self { most: signed(most), open: VecDeque::new(), bytes: 0 }
     }
 
     /// A delivery is on its way to the consumer. Their numbers ascend.
     pub(crate) fn handed_over(&mut self, ordinal: u64, weight: usize) {
+        let weight = signed(weight);
         self.open.push_back((ordinal, weight));
         self.bytes = self.bytes.saturating_add(weight);
+    }
+
+    /// A message took the place of an older one that was dropped. As many deliveries are on their way as before; the newest of them answers for the difference.
+    pub(crate) fn replaced(&mut self, dropped: usize, weight: usize) {
+        let Some((_, newest)) = self.open.back_mut() else { return };
+        let difference = signed(weight).saturating_sub(signed(dropped));
+        *newest = newest.saturating_add(difference);
+        self.bytes = self.bytes.saturating_add(difference);
     }
 
     /// The consumer is done with every delivery up to and including `ordinal`.
@@ -34,6 +43,10 @@ impl Budget {
     pub(crate) const fn is_spent(&self) -> bool {
         self.bytes >= self.most
     }
+}
+
+fn signed(bytes: usize) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]
@@ -56,5 +69,26 @@ mod tests {
         budget.done(u64::MAX);
         budget.handed_over(7, 99);
         assert!(!budget.is_spent(), "nothing is left behind");
+    }
+
+    #[test]
+    fn what_was_dropped_for_another_weighs_no_more() {
+        let mut budget = Budget::new(100);
+        budget.handed_over(1, 10);
+        budget.handed_over(2, 10);
+        for _ in 0..50 {
+            budget.replaced(10, 80);
+            assert!(!budget.is_spent());
+            budget.replaced(80, 10);
+        }
+        budget.replaced(10, 90);
+        assert!(budget.is_spent());
+        budget.replaced(90, 0);
+        budget.done(2);
+        budget.replaced(50, 0);
+        budget.handed_over(3, 99);
+        assert!(!budget.is_spent());
+        budget.handed_over(4, 1);
+        assert!(budget.is_spent(), "whoever is done with everything begins anew");
     }
 }

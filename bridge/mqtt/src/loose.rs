@@ -15,7 +15,10 @@ pub(crate) enum Pushed {
     /// It waits; the consumer is to be told that there is one more.
     Waits,
     /// It waits in the place of the oldest one, which is dropped.
-    InPlaceOfTheOldest,
+    InPlaceOfTheOldest {
+        /// What that one weighed, in bytes.
+        dropped: usize,
+    },
     /// There is no room for it.
     Full(Box<Copy>),
 }
@@ -45,11 +48,10 @@ impl Loose {
             queue.push_back(*copy);
             return Pushed::Waits;
         }
-        if self.options.on_full != OnFull::DropOldest || queue.pop_front().is_none() {
-            return Pushed::Full(copy);
-        }
+        let oldest = if self.options.on_full == OnFull::DropOldest { queue.pop_front() } else { None };
+        let Some((_, oldest)) = oldest else { return Pushed::Full(copy) };
         queue.push_back(*copy);
-        Pushed::InPlaceOfTheOldest
+        Pushed::InPlaceOfTheOldest { dropped: oldest.weight() }
     }
 
     pub(crate) fn take(&self) -> Option<Copy> {

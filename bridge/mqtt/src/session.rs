@@ -278,10 +278,14 @@ impl Session {
         self.paused_until.is_some()
     }
 
-    /// Whether the client may run. While the consumer's buffer is full, or it has as many bytes as may be, it may only write acknowledgements, and a liveness
-    /// question: it takes requests before it reads.
+    /// Whether the client may run. While the consumer's buffer is full, or it has as many bytes as may be, it may only write acknowledgements, what is
+    /// given up, and a liveness question: it takes requests before it reads.
     pub(crate) fn may_poll(&self) -> bool {
-        self.spill.is_empty() && self.paused_until.is_none() && !self.full || self.acks.writing() || self.pinging.is_some() || self.closing
+        self.spill.is_empty() && self.paused_until.is_none() && !self.full
+            || self.acks.writing()
+            || self.unsubscriptions.is_writing()
+            || self.pinging.is_some()
+            || self.closing
     }
 
     /// Whether acknowledgements were written, which means that the connection did useful work.
@@ -435,6 +439,7 @@ impl Session {
             (self.timers.incoming, self.timers.probed) = (now, false);
         }
         self.full = full;
+        self.shared.reading_paused.store(full, Ordering::Relaxed);
         if full && self.pinging.is_none() {
             self.ping_before_pause(now);
         }

@@ -200,6 +200,7 @@ impl Task {
         shared.connected.store(false, Ordering::Relaxed);
         shared.subscribed.store(false, Ordering::Relaxed);
         shared.unacknowledged.store(0, Ordering::Relaxed);
+        shared.reading_paused.store(false, Ordering::Relaxed);
         shared.quarantined.store(0, Ordering::Relaxed);
         shared.unmatched_held.store(0, Ordering::Relaxed);
     }
@@ -310,6 +311,7 @@ impl StatusHandle {
             refusals: read(&shared.refusals),
             quarantined: read(&shared.quarantined),
             unmatched_held: read(&shared.unmatched_held),
+            reading_paused: shared.reading_paused.load(Ordering::Relaxed),
         }
     }
 }

@@ -75,6 +75,11 @@ impl Unsubscriptions {
         self.refused.push((filter, Fault { detail, ..fault }));
     }
 
+    /// Whether the client has requests that it did not write yet.
+    pub(crate) fn is_writing(&self) -> bool {
+        !self.queued.is_empty()
+    }
+
     /// Whether every filter has its answer.
     pub(crate) fn is_complete(&self) -> bool {
         self.unsent.is_empty() && self.pending.is_empty() && self.queued.iter().all(Option::is_none)
@@ -94,7 +99,7 @@ mod tests {
     #[test]
     fn answers_belong_to_their_filter_and_the_liveness_question_to_none() {
         let mut all = Unsubscriptions::default();
-        assert!(all.is_complete());
+        assert!(all.is_complete() && !all.is_writing());
         all.begin(["a".to_owned(), "b".to_owned(), "c".to_owned()]);
         assert_eq!(all.next_request(), Some("a"));
         all.request_queued();
@@ -103,8 +108,10 @@ mod tests {
         all.request_invalid();
         assert!(all.next_request().is_none() && !all.is_complete());
         for packet_id in [5, 6, 7] {
+            assert!(all.is_writing());
             all.request_written(packet_id);
         }
+        assert!(!all.is_writing(), "all are written, and two wait for an answer");
         assert_eq!(all.answered(6, &[UnsubAckReason::NoSubscriptionExisted]), None, "the liveness question");
         assert_eq!(all.answered(7, &[UnsubAckReason::NoSubscriptionExisted]).as_deref(), Some("b"));
         assert_eq!(all.answered(7, &[UnsubAckReason::Success]), None, "only once");

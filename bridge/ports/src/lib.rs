@@ -152,6 +152,8 @@ pub struct SourceCounters {
     pub quarantined: u64,
     /// Messages that no receiver asked for, held back unacknowledged now.
     pub unmatched_held: u64,
+    /// Nothing is read from the other side now, because as many bytes as may be were received and are not done with.
+    pub reading_paused: bool,
 }
 
 /// What the registry tells of the logs of a partition.

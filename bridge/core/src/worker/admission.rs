@@ -404,7 +404,8 @@ impl Owner {
         node.settle(now, wall);
         self.effects.extend(node.take_calls().into_iter().map(Effect::Quota));
         if node.take_raised().is_some() {
-            self.effects.push(Effect::Observe(Observation::QuotaReached));
+            let on_exhausted = node.on_exhausted();
+            self.effects.push(Effect::Observe(Observation::QuotaReached { on_exhausted }));
         }
     }
 

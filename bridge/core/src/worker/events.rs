@@ -4,7 +4,7 @@ use crate::dead_letter::DeadLetter;
 use crate::drain::{BatchId, ParkId};
 use crate::drops::Dropped;
 use crate::flow::Reason;
-use crate::flow::quota::{QuotaCall, QuotaReply};
+use crate::flow::quota::{OnExhausted, QuotaCall, QuotaReply};
 use crate::flow::sender::SenderLink;
 use crate::identity::{ConnectionEpoch, DeliveryId, Epoch, LaneId};
 use crate::log::writer::WriterEnd;
@@ -243,7 +243,10 @@ pub enum Observation {
         leg: usize,
     },
     /// The budget of the whole bridge is spent, and a message waits for it. Told once, until it was acknowledged or its time is over.
-    QuotaReached,
+    QuotaReached {
+        /// What becomes of messages meanwhile.
+        on_exhausted: OnExhausted,
+    },
     /// A call to the log's store failed and will be repeated.
     StoreFault(Fault),
     /// The dead-letter store refused a letter; it is tried again.

@@ -448,11 +448,14 @@ impl Owner {
             && self.drain.weight_of(lane) < self.options.memory_bytes.div_ceil(lanes)
     }
 
-    /// Whether what limits make wait leaves room for the rest: it may take half of one lane's share.
+    /// Whether what limits make wait leaves room for the rest: it may take half of one lane's share. So may what nothing was charged for yet, which also stands in
+    /// line behind others of its key.
     fn has_room_to_defer(&self) -> bool {
         let (lanes, (deferred, weight)) = (self.lanes.len().max(1), self.drain.deferred());
-        let deferred = deferred + self.reserved.len();
-        2 * deferred < self.options.memory_entries.div_ceil(lanes) && 2 * weight < self.options.memory_bytes.div_ceil(lanes)
+        let (most_entries, most_bytes) = (self.options.memory_entries.div_ceil(lanes), self.options.memory_bytes.div_ceil(lanes));
+        [(deferred + self.reserved.len(), weight), self.unpaid.total()]
+            .into_iter()
+            .all(|(entries, bytes)| 2 * entries < most_entries && 2 * bytes < most_bytes)
     }
 
     /// Restores the invariants: whatever can go on goes on.

@@ -18,22 +18,63 @@ use std::sync::Arc;
 struct Charge {
     ticket: Ticket,
     cost: u64,
-    /// The entries that wait for it.
-    entries: Vec<EntryId>,
+    /// The entries that wait for it, and what each weighs, in bytes.
+    entries: Vec<(EntryId, usize)>,
 }
 
 /// What was parked and is not charged yet, in the order of arrival.
 #[derive(Debug, Default)]
 pub(super) struct Unpaid {
     queue: VecDeque<Charge>,
+    /// The entries of all of them.
+    entries: usize,
+    /// What those weigh, in bytes.
+    bytes: usize,
+}
+
+impl Unpaid {
+    /// The entries that wait, and what they weigh in bytes: wherever they stand, in the log or in memory.
+    pub const fn total(&self) -> (usize, usize) {
+        (self.entries, self.bytes)
+    }
+
+    fn push(&mut self, charge: Charge) {
+        self.entries += charge.entries.len();
+        self.bytes += charge.entries.iter().map(|(_, weight)| weight).sum::<usize>();
+        self.queue.push_back(charge);
+    }
+
+    fn pop(&mut self) -> Option<Charge> {
+        let charge = self.queue.pop_front()?;
+        self.entries -= charge.entries.len();
+        self.bytes -= charge.entries.iter().map(|(_, weight)| weight).sum::<usize>();
+        Some(charge)
+    }
+
+    /// Takes entries out; the tickets of what nothing is left of.
+    fn forget(&mut self, gone: &[Arc<Entry>]) -> Vec<Ticket> {
+        let mut given_up = Vec::new();
+        let (mut entries, mut bytes) = (0, 0);
+        self.queue.retain_mut(|charge| {
+            charge.entries.retain(|(id, _)| !gone.iter().any(|entry| entry.id == *id));
+            entries += charge.entries.len();
+            bytes += charge.entries.iter().map(|(_, weight)| weight).sum::<usize>();
+            if charge.entries.is_empty() {
+                given_up.push(charge.ticket);
+            }
+            !charge.entries.is_empty()
+        });
+        (self.entries, self.bytes) = (entries, bytes);
+        given_up
+    }
 }
 
 impl Owner {
-    /// Whether the first that waits may go into the log and be charged later: while the log's store answers, where the log may have all of it, and as long as there is
-    /// room in memory for what waits.
+    /// Whether the first that waits may go into the log and be charged later: while the log's store takes what is written, where the log may have all of it,
+    /// and as long as there is room in memory for what waits.
     pub(super) fn may_park_unpaid(&self) -> bool {
         self.options.has_log()
-            && self.fault.is_none()
+            && self.lanes.iter().all(|lane| lane.writer.fault().is_none())
             && self.has_room_to_defer()
             && self.admission.first().is_some_and(|arrived| arrived.entries.iter().all(|entry| self.is_logged(entry)))
     }
@@ -46,8 +87,8 @@ impl Owner {
 
     /// Takes a message into the log that is charged later, under the ticket under which it waits already.
     pub(super) fn park_unpaid(&mut self, now: Instant, wall: UnixMillis, ticket: Ticket, arrived: Arrived) {
-        let entries = arrived.entries.iter().map(|entry| entry.id).collect();
-        self.unpaid.queue.push_back(Charge { ticket, cost: arrived.cost(), entries });
+        let entries = arrived.entries.iter().map(|entry| (entry.id, entry.message.weight())).collect();
+        self.unpaid.push(Charge { ticket, cost: arrived.cost(), entries });
         self.park_arrived(now, wall, arrived, UNTIL_LET_GO, Reason::QuotaExhausted);
     }
 
@@ -57,8 +98,8 @@ impl Owner {
             if self.stage != Stage::Running || !node.ask(now, wall, charge.ticket, charge.cost) {
                 return;
             }
-            let Some(charge) = self.unpaid.queue.pop_front() else { return };
-            for id in charge.entries {
+            let Some(charge) = self.unpaid.pop() else { return };
+            for (id, _) in charge.entries {
                 // What is not in memory yet will not wait once it is.
                 if self.reserved.remove(&id).is_none() {
                     self.drain.let_go(now, id);
@@ -71,14 +112,7 @@ impl Owner {
 
     /// Entries that were parked came to nothing before the log had them. What nothing is left of is not charged.
     pub(super) fn forget_unpaid(&mut self, gone: &[Arc<Entry>]) {
-        let mut given_up = Vec::new();
-        self.unpaid.queue.retain_mut(|charge| {
-            charge.entries.retain(|id| !gone.iter().any(|entry| entry.id == *id));
-            if charge.entries.is_empty() {
-                given_up.push(charge.ticket);
-            }
-            !charge.entries.is_empty()
-        });
+        let given_up = self.unpaid.forget(gone);
         if let Some(node) = &mut self.admission.quota {
             given_up.into_iter().for_each(|ticket| node.give_up(ticket));
         }

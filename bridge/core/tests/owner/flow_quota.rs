@@ -1,12 +1,14 @@
 //! The budget of the whole bridge: a message and all that it leads to is charged as one, before anything of it is written, and waits until it is.
 
 use crate::support::{Rig, Store, Trouble, at_ms, message, ms, options};
+use causeway_core::drain::OrderKey;
 use causeway_core::flow::Reason;
 use causeway_core::flow::quota::{DrawRequest, Drawn, NodeOptions, OnExhausted, OutagePolicy, QuotaCall, QuotaReply, Terms};
 use causeway_core::log::Call;
 use causeway_core::outcome::{Fault, FaultCode, Outcome};
 use causeway_core::worker::options::{Delivery, OwnerOptions};
 use causeway_core::worker::{Event, Observation};
+use std::sync::Arc;
 use std::time::Duration;
 
 fn charged(burst: u64, block: u64) -> OwnerOptions {
@@ -49,7 +51,8 @@ fn nothing_of_a_message_is_written_before_all_of_it_is_charged() {
     rig.run_for(ms(40));
     assert_eq!((acknowledged(&rig), rig.delivered.len()), (0, 0), "in part is not at all");
     assert!(rig.observations.contains(&Observation::HeldUp { reason: Reason::QuotaExhausted }));
-    assert_eq!(rig.observations.iter().filter(|seen| **seen == Observation::QuotaReached).count(), 1);
+    assert_eq!(rig.observations.iter().filter(|seen| matches!(seen, Observation::QuotaReached { .. })).count(), 1);
+    assert!(rig.observations.contains(&Observation::QuotaReached { on_exhausted: OnExhausted::Hold }));
     rig.run_for(ms(60));
     assert_eq!(draws(&rig).len(), 2, "asked again after the pause");
     brings(&mut rig, 1);
@@ -108,7 +111,7 @@ fn without_the_store_the_reason_is_another_one_and_nothing_is_raised() {
     rig.run_for(ms(10));
     assert!(rig.owner.quota().unwrap().status(rig.now).degraded_since.is_some());
     rig.deliver("in", message("b"));
-    assert!(!rig.observations.contains(&Observation::QuotaReached));
+    assert!(!rig.observations.iter().any(|seen| matches!(seen, Observation::QuotaReached { .. })));
     assert_eq!(acknowledged(&rig), 0);
     rig.run_for(ms(1_100));
     brings(&mut rig, 10);
@@ -172,6 +175,21 @@ fn with_park_an_outage_makes_messages_wait_with_their_source() {
     assert_eq!((rig.owner.unpaid(), rig.owner.waiting_for_admission()), (1, 1), "the log is known to be away");
 }
 
+/// A head row that cannot be written, for one: the log takes segments all the same.
+#[test]
+fn with_park_a_store_that_refuses_something_else_than_a_segment_still_takes_what_is_parked() {
+    let mut rig = Rig::opened(exhausted(OnExhausted::Park, 100, 1), Store::default());
+    rig.on_call = Box::new(|_, call| matches!(call, Call::PutHead { .. } | Call::Delete { .. }).then_some(Trouble::Refused));
+    rig.deliver("in", message("a"));
+    brings(&mut rig, 2);
+    rig.run_while(|rig| !rig.observations.iter().any(|seen| matches!(seen, Observation::StoreFault(_))));
+    rig.deliver("in", message("b"));
+    brings(&mut rig, 0);
+    assert_eq!((rig.owner.unpaid(), rig.owner.waiting_for_admission()), (1, 0));
+    rig.run_for(ms(40));
+    assert_eq!((acknowledged(&rig), rig.delivered.len()), (2, 1), "the log has it");
+}
+
 #[test]
 fn with_park_what_no_log_may_have_is_held() {
     let mut options = exhausted(OnExhausted::Park, 100, 1);
@@ -199,6 +217,26 @@ fn with_park_as_much_waits_in_the_log_as_the_memory_has_room_for() {
     brings(&mut rig, 100);
     rig.run_to_rest();
     assert_eq!((rig.delivered.len(), rig.owner.quota().unwrap().counters().charged), (20, 40));
+}
+
+/// Entries of one key stand in line behind the first of them, which alone waits by itself: the others take memory all the same.
+#[test]
+fn with_park_what_stands_in_line_behind_another_of_its_key_takes_room_too() {
+    let mut options = exhausted(OnExhausted::Park, 100, 1);
+    options.memory_entries = 8;
+    options.legs[0].key_of = Arc::new(|_| Some(OrderKey(1)));
+    let mut rig = Rig::opened(options, Store::default());
+    for nth in 0..20 {
+        rig.deliver("in", message(&nth.to_string()));
+    }
+    for _ in 0..3 {
+        brings(&mut rig, 0);
+        rig.run_for(ms(60));
+        assert_eq!((rig.owner.unpaid(), rig.owner.waiting_for_admission(), rig.owner.wants_input()), (4, 16, false));
+    }
+    brings(&mut rig, 100);
+    rig.run_to_rest();
+    assert_eq!((rig.delivered.len(), rig.owner.unpaid(), rig.owner.quota().unwrap().counters().charged), (20, 0, 40));
 }
 
 #[test]
@@ -243,6 +281,7 @@ fn with_drop_a_spent_budget_loses_what_comes_and_counts_it() {
     let told =
         rig.observations.iter().filter(|seen| matches!(seen, Observation::Limited { leg: 0, reason: Reason::QuotaExhausted, .. })).count();
     assert_eq!(told, 2);
+    assert!(rig.observations.contains(&Observation::QuotaReached { on_exhausted: OnExhausted::Drop }));
     assert_eq!(rig.owner.quota().unwrap().status(rig.now).waiting, 0, "nobody waits for what is gone");
     rig.run_for(ms(60));
     rig.deliver("in", message("c"));

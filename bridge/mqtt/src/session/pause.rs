@@ -33,7 +33,11 @@ impl Session {
                 self.paused.push_back(copy);
                 false
             }
-            Pushed::InPlaceOfTheOldest | Pushed::Full(_) => true,
+            Pushed::InPlaceOfTheOldest { dropped } => {
+                self.budget.replaced(dropped, weight);
+                true
+            }
+            Pushed::Full(_) => true,
         }
     }
 

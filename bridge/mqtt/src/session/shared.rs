@@ -27,6 +27,8 @@ pub(crate) struct Shared {
     pub(crate) resumed_at: AtomicU64,
     pub(crate) connected: AtomicBool,
     pub(crate) subscribed: AtomicBool,
+    /// Nothing is read because the consumer has as many bytes as may be.
+    pub(crate) reading_paused: AtomicBool,
     pub(crate) connection: AtomicU64,
     /// The ids of publishers that came last, on whatever connection. Only the task looks at it.
     recent_ids: Mutex<RecentIds>,

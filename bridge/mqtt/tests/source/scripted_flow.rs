@@ -649,6 +649,7 @@ async fn flow_nothing_more_is_read_while_as_many_bytes_as_may_be_are_not_done_wi
     }
     let read = status.counters().unacknowledged;
     assert!(read >= 4 && read < u64::from(MESSAGES) / 2, "{read} were read");
+    assert!(status.counters().reading_paused);
     for n in 1..=u64::from(MESSAGES) {
         let delivery = delivery(&mut source).await;
         assert_eq!(delivery.id, id(1, n));
@@ -664,4 +665,26 @@ async fn flow_nothing_more_is_read_while_as_many_bytes_as_may_be_are_not_done_wi
         }
     }
     assert_eq!(status.get().connection.0, 1);
+    eventually(|| !status.counters().reading_paused).await;
+}
+
+/// Nothing else has to be written: there is no keep-alive, and nothing is acknowledged.
+#[tokio::test]
+async fn flow_a_group_is_left_also_while_nothing_is_read() {
+    let broker = ScriptedBroker::new().await;
+    let mut wanted = options(broker.port, &[("$share/g/a", "r")]);
+    wanted.keep_alive = Duration::ZERO;
+    wanted.max_buffered_bytes = 20_000;
+    let mut source = source(wanted);
+    let (mut peer, _) = broker.accept().await;
+    peer.send(connack(false, 0, &[])).await;
+    peer.grant(1).await;
+    ready(&mut source).await;
+    let status = source.status();
+    peer.send((1..=100).flat_map(|n| Publish::new("a", n, [b'x'; 4_000]).encode()).collect()).await;
+    eventually(|| status.counters().reading_paused).await;
+    source.share(false);
+    let Some(Sent::Unsubscribe { filter, .. }) = peer.next().await else { panic!("expected UNSUBSCRIBE") };
+    assert_eq!(filter, "$share/g/a");
+    assert!(status.counters().unacknowledged < 50, "nothing more is read for it");
 }

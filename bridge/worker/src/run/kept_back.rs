@@ -12,6 +12,8 @@ const MAX_BYTES: usize = 8 * 1024 * 1024;
 pub(super) struct KeptBack {
     queue: VecDeque<Delivery>,
     bytes: usize,
+    /// Messages of quality of service 0 that were given up.
+    lost: u64,
 }
 
 impl KeptBack {
@@ -36,9 +38,24 @@ impl KeptBack {
         Some(delivery)
     }
 
-    /// A connection ended: what came by it comes again.
+    /// A connection ended: what came by it comes again, but for what has quality of service 0 where a broker sent it.
     pub fn forget(&mut self, connection: ConnectionEpoch) {
-        self.queue.retain(|delivery| delivery.id.connection != connection);
+        self.give_up(|delivery| delivery.id.connection == connection);
+    }
+
+    /// The source is gone, and with it all that it handed over.
+    pub fn clear(&mut self) {
+        self.give_up(|_| true);
+    }
+
+    /// So many of quality of service 0 were given up since the start.
+    pub const fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    fn give_up(&mut self, goes: impl Fn(&Delivery) -> bool) {
+        self.lost += self.queue.iter().filter(|delivery| delivery.message.qos == 0 && goes(delivery)).count() as u64;
+        self.queue.retain(|delivery| !goes(delivery));
         self.bytes = self.queue.iter().map(|delivery| delivery.message.weight()).sum();
     }
 }
@@ -74,5 +91,22 @@ mod tests {
             kept.push(delivery(1, nth, 0));
         }
         assert!(!kept.has_room());
+    }
+
+    #[test]
+    fn what_no_broker_repeats_is_counted_when_it_is_given_up() {
+        let of = |connection, ordinal, qos| {
+            let delivery = delivery(connection, ordinal, 1);
+            Delivery { message: Message { qos, ..delivery.message }, ..delivery }
+        };
+        let mut kept = KeptBack::default();
+        for (connection, qos) in [(1, 0), (1, 1), (2, 0), (2, 0), (2, 2)] {
+            kept.push(of(connection, 1, qos));
+        }
+        kept.forget(ConnectionEpoch(1));
+        assert_eq!(kept.lost(), 1);
+        kept.pop();
+        kept.clear();
+        assert_eq!((kept.lost(), kept.is_empty(), kept.has_room()), (2, true, true), "what was taken in is not given up");
     }
 }

@@ -12,7 +12,7 @@ use crate::parts::{LegParts, LogKind, SessionParts};
 use crate::status::{BEAT_INTERVAL, DropReason, LastFault, LeaseStatus, LogPhase, RefusedFilter, ServiceLevel, SessionStatus};
 use crate::telemetry::AppendResult;
 use causeway_core::drain::{BatchId, BatchLimits};
-use causeway_core::flow::quota::NodeCounters;
+use causeway_core::flow::quota::{NodeCounters, OnExhausted};
 use causeway_core::flow::share::Change;
 use causeway_core::lease::row::HOUSEKEEPING;
 use causeway_core::log::writer::WriterEnd;
@@ -381,7 +381,7 @@ impl Session {
             }
             SourceEvent::Closed => {
                 self.source = None;
-                self.kept_back = KeptBack::default();
+                self.kept_back.clear();
                 self.status.connected = false;
                 if !self.stopping {
                     let fault = Fault::new(FaultCode::ConnectionLost, "the source ended by itself");
@@ -519,7 +519,7 @@ impl Session {
     }
 
     async fn close_source(&mut self) {
-        self.kept_back = KeptBack::default();
+        self.kept_back.clear();
         if let Some(mut source) = self.source.take() {
             source.close(CLOSE_TIMEOUT).await;
             self.status.source = source.counters();
@@ -544,7 +544,7 @@ impl Session {
                     return;
                 }
                 let gate = SessionGate::of(&self.parts, self.held.subscribe());
-                self.kept_back = KeptBack::default();
+                self.kept_back.clear();
                 self.source = Some((self.parts.start_source)(gate));
                 // A new source is in all of them.
                 self.groups = Groups::of(&self.parts);
@@ -625,11 +625,16 @@ impl Session {
                 }
                 warn!(route = %route_of(leg), "as many messages as max_outbox_depth wait in the outbox: nothing more is taken in until there is room");
             }
-            Observation::QuotaReached => {
+            Observation::QuotaReached { on_exhausted } => {
                 self.dirty = true;
-                warn!(
-                    "the budget of the bridge is spent: messages wait, not acknowledged, until there are tokens again; nothing is lost meanwhile"
-                );
+                let meanwhile = match on_exhausted {
+                    OnExhausted::Hold => "messages wait, not acknowledged, until there are tokens again; nothing is lost meanwhile",
+                    OnExhausted::Park => {
+                        "messages wait in the outbox, or not acknowledged where that may not have them, until there are tokens again; nothing is lost meanwhile"
+                    }
+                    OnExhausted::Drop => "messages are dropped, and counted, until there are tokens again",
+                };
+                warn!("the budget of the bridge is spent: {meanwhile}");
             }
             Observation::StoreFault(fault) => self.fault("outbox", &fault),
             Observation::DeadLetterFault(fault) => self.fault("dead letters", &fault),

@@ -5,6 +5,7 @@ use super::engine::Event;
 use crate::parts::{Adopted, LegParts, LogKind};
 use crate::status::{Failover, FilterCause, LogPhase, OutboxDepth, QuotaStatus, RouteStatus, ServiceLevel, SessionRole};
 use causeway_core::drops::{Direction, DropOutcome, DropReason, Dropped, NO_ROUTE};
+use causeway_core::hold::Order;
 use causeway_core::lease::row::OwnerFacts;
 use causeway_core::units::{Instant, UnixMillis};
 use causeway_core::worker::counters::{self, LegCounters};
@@ -133,8 +134,15 @@ impl Session {
     /// What the source dropped before it was known which route it belongs to.
     fn tell_source_drops(&mut self) {
         let source = &self.status.source;
+        // What other sources bring says nothing by its quality of service.
+        let kept_back_lost = if self.parts.acknowledge == Order::OfArrival { self.kept_back.lost() } else { 0 };
         for (reason, counted, what) in [
             (DropReason::NotReady, source.dropped_qos0, "a message of quality of service 0 found no room"),
+            (
+                DropReason::SessionLost,
+                kept_back_lost,
+                "its connection ended while it waited for room in an outbox, and no broker repeats quality of service 0",
+            ),
             (
                 DropReason::DecodeError,
                 source.poison_lost,

@@ -40,7 +40,7 @@ impl Groups {
 
     /// How the session stands now. Begins a look for others where it is time for one.
     pub(super) fn see(&mut self, now: Instant, wants_input: bool, source: &SourceCounters) -> Option<Change> {
-        let takes = wants_input && source.unacknowledged < u64::from(self.parts.plan.receive_maximum);
+        let takes = wants_input && may_bring(source, self.parts.plan.receive_maximum);
         let change = self.share.see(now, takes, source.acknowledged);
         if self.looks.is_empty() && self.share.asks(now) {
             self.look();
@@ -88,6 +88,11 @@ impl Groups {
     }
 }
 
+/// Whether the source may bring more: the window of unacknowledged messages has room, and it is read.
+fn may_bring(source: &SourceCounters, receive_maximum: u16) -> bool {
+    !source.reading_paused && source.unacknowledged < u64::from(receive_maximum)
+}
+
 /// Whether a member is another one that takes what this session's groups get.
 fn serves(member: &MemberRecord, session: &str, own: &str) -> bool {
     member.owner != own && member.sessions.get(session).is_some_and(|level| level == ServiceLevel::Full.as_str())
@@ -97,6 +102,14 @@ fn serves(member: &MemberRecord, session: &str, own: &str) -> bool {
 #[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_source_with_a_full_window_or_as_many_bytes_as_may_be_brings_nothing() {
+        let of = |unacknowledged, reading_paused| SourceCounters { unacknowledged, reading_paused, ..SourceCounters::default() };
+        assert!(may_bring(&of(9, false), 10));
+        assert!(!may_bring(&of(10, false), 10));
+        assert!(!may_bring(&of(1, true), 10));
+    }
 
     #[test]
     fn only_another_one_with_full_service_counts() {

@@ -67,7 +67,7 @@ export function outbox(props: BridgeAlarmsProps): AlarmSpec[] {
       threshold: 1,
       periods: 1,
       missing: quiet,
-      description: "The bridge's budget (flow.quota) is spent: messages wait with their broker or queue.",
+      description: "The bridge's budget (flow.quota) is spent: on_exhausted says what becomes of messages.",
     },
   ];
 }
