@@ -222,7 +222,7 @@ catalog! {
         CommandsAccepted = Counter Count [] "commands_accepted_total" "CommandsAccepted"
             "Commands to devices that were recorded here.";
         CommandsEnded = Counter Count [CommandState] "commands_ended_total" "CommandsEnded"
-            "Commands that were given here and ended, by their state; one that timed out and is answered late counts in both.";
+            "Commands that were given here and ended, by their state; each counts once, by the state that it had when its callers were told.";
         CommandsPending = Gauge Count [] "commands_pending" "CommandsPending"
             "Commands that were given here and are not over.";
         CommandsWaiting = Gauge Count [] "commands_waiting" "CommandsWaiting"

@@ -36,9 +36,9 @@ pub struct Commands {
     pub late_result_window: Span,
     /// How long a command and its result can be read; not below `late_result_window`.
     pub retention: Span,
-    /// How long a result is kept whose command is not known: 1m to 1d.
+    /// How long it is noted that a result came whose command is not known: 1m to 1d. The result itself is not kept.
     pub orphan_ttl: Span,
-    /// The largest payload of a command, in bytes.
+    /// The largest payload, content type and properties of a command together, in bytes.
     pub max_request_bytes: u32,
     /// The largest result that is kept in one row, in bytes, up to 358,400.
     pub inline_response_bytes: u32,
@@ -50,7 +50,7 @@ pub struct Commands {
     pub allow_qos0: bool,
     /// Where a command's id stands.
     pub correlation: CommandCorrelation,
-    /// The most commands that one target may have open: 1 to 10,000. More are refused.
+    /// The most commands that one target may have open at one replica: 1 to 10,000. More are refused.
     pub max_pending_per_target: u32,
     /// Whether a target gets one command after the other, each once the one before has ended.
     pub ordered: bool,
